@@ -52,6 +52,7 @@ ELSEWHERE = {
     "scale",
     "shift",
     "softmax",
+    "where",
 }
 #: The default run has one; the random models have every kind of layer.
 CASES = [

@@ -17,6 +17,7 @@ from .primitive_cases import (
     SCALE,
     SHIFT,
     SOFTMAX,
+    WHERE,
 )
 from .slope_cases import PRELU
 from .window_cases import FILM, IMAGE, WINDOWS
@@ -622,6 +623,7 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "add": _ADD,
     "mul": _MUL,
     "binary": BINARY,
+    "where": WHERE,
     "matmul": MATMUL,
     "scale": SCALE,
     "shift": SHIFT,
@@ -691,7 +693,9 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("as_long", W.Resize(sizes=(6, 6), mode="cubic"), ("longer",)),
         ("scaled", W.Scale(sizes=(1, 6)), ("as_long",)),
         ("shifted", W.Shift(sizes=(6, 1)), ("scaled",)),
-        ("mean", W.ReduceMean(), ("shifted",)),
+        ("rough", W.Elementwise(function="round"), ("shifted",)),
+        ("chosen", W.Where(), ("rough", "shifted", "shares")),
+        ("mean", W.ReduceMean(), ("chosen",)),
         ("gated", _gru(5, True), ("sum",)),
         ("units", W.RNN(hidden=6), ("gated",)),
         ("last", W.Select(index=-1), ("units",)),

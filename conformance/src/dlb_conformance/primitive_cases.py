@@ -17,6 +17,8 @@ __all__ = [
     "SCALE",
     "SHIFT",
     "SOFTMAX",
+    "WHERE",
+    "WHOLE_FUNCTIONS",
 ]
 
 _NUMBERS: dict[str, dict[str, float]] = {
@@ -32,30 +34,50 @@ _ANY_NUMBER = (
     *(
         "abs",
         "affine",
+        "asinh",
+        "atan",
+        "ceil",
         "celu",
         "clip",
         "cos",
+        "cosh",
         "elu",
         "erf",
         "exp",
+        "floor",
         "hard_sigmoid",
         "hard_swish",
         "leaky_relu",
     ),
-    *("mish", "neg", "selu", "silu", "sin", "softplus", "softsign"),
+    *("mish", "neg", "round", "selu", "sign", "silu", "sin", "sinh", "softplus", "softsign"),
 )
 _POSITIVE = ("log", "pow", "reciprocal", "sqrt")
+_OF_SHARES = ("acos", "asin", "atanh", "tan")
 
 
-def _functions(shape: tuple[int, ...], any_number: tuple[str, ...]) -> W.Model:
-    """Functions next to each other; some of them of values above 0."""
-    some = [("large", W.Elementwise(function="abs"), ("input",))]
+def _functions(
+    shape: tuple[int, ...],
+    any_number: tuple[str, ...],
+    positive: tuple[str, ...] = _POSITIVE,
+    of_shares: tuple[str, ...] = _OF_SHARES,
+) -> W.Model:
+    """Functions next to each other; some of them of values above 0, between 0 and 1, and above 1."""
+    some: list[tuple[str, W.Layer, tuple[str, ...]]] = [
+        ("large", W.Elementwise(function="abs"), ("input",))
+    ]
     some.append(("positive", W.Elementwise(function="clip", min=0.25), ("large",)))
-    for source, functions in (("input", any_number), ("positive", _POSITIVE)):
+    some.append(("shares", W.Sigmoid(), ("input",)))
+    some.append(("above", W.Elementwise(function="affine", alpha=1.0, beta=1.0), ("positive",)))
+    for source, functions in (
+        ("input", any_number),
+        ("positive", positive),
+        ("shares", of_shares),
+        ("above", ("acosh",)),
+    ):
         for function in functions:
             layer = W.Elementwise(function=function, **_NUMBERS.get(function, {}))  # type: ignore[arg-type]
             some.append((f"of_{function}", layer, (source,)))
-    joined = tuple(name for name, _, _ in some[2:])
+    joined = tuple(name for name, _, _ in some[4:])
     return graph(
         shape,
         *some,
@@ -65,6 +87,10 @@ def _functions(shape: tuple[int, ...], any_number: tuple[str, ...]) -> W.Model:
     )
 
 
+#: Functions without attributes that exporters do not write in parts.
+WHOLE_FUNCTIONS = _functions(
+    (9,), ("asinh", "atan", "ceil", "cosh", "floor", "round", "sign", "sinh"), ()
+)
 #: Every function of features; of maps some that are composed.
 ELEMENTWISE = {
     "elementwise-of-features": _functions((9,), _ANY_NUMBER),
@@ -99,6 +125,39 @@ def _binary(shape: tuple[int, ...], axes: tuple[int, ...]) -> W.Model:
 BINARY = {
     "binary-of-maps": _binary((2, 4, 3), (2, 3)),
     "binary-of-a-sequence": _binary((4, 6), (1,)),
+}
+
+
+def _where(shape: tuple[int, ...], axes: tuple[int, ...]) -> W.Model:
+    """Of values of one shape, and where each of the three is repeated."""
+    some: list[tuple[str, W.Layer, tuple[str, ...]]] = [
+        ("mean", W.Reduce(function="mean", axes=axes, keepdims=True), ("input",)),
+        ("some", W.Elementwise(function="exp"), ("mean",)),
+        ("sign", W.Elementwise(function="sign"), ("input",)),
+        ("chosen", W.ReLU(), ("sign",)),
+        ("means", W.Elementwise(function="sign"), ("mean",)),
+        ("chosen_means", W.ReLU(), ("means",)),
+        ("wave", W.Elementwise(function="sin"), ("input",)),
+        ("same", W.Where(), ("chosen", "input", "wave")),
+        ("of_mean", W.Where(), ("chosen", "some", "wave")),
+        ("or_mean", W.Where(), ("chosen", "wave", "some")),
+        ("by_mean", W.Where(), ("chosen_means", "input", "wave")),
+        ("by_any", W.Where(), ("wave", "some", "mean")),
+        ("or_number", W.Where(second=0.5), ("chosen", "wave")),
+        ("number", W.Where(first=-2.0), ("chosen_means", "wave")),
+    ]
+    return graph(
+        shape,
+        *some,
+        ("all", W.Concat(axis=1), tuple(name for name, _, _ in some[7:])),
+        ("flat", W.Flatten(), ("all",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    )
+
+
+WHERE = {
+    "where-of-maps": _where((2, 4, 3), (2, 3)),
+    "where-of-a-sequence": _where((4, 6), (1,)),
 }
 
 

@@ -25,6 +25,7 @@ from dlb_worker.native import BuiltModel
 from .closeness import assert_same_bits, distance
 from .layer_cases import CASES, EVERY_LAYER
 from .models import CLASSES, chain, graph, random_batch, random_weights
+from .primitive_cases import WHERE, WHOLE_FUNCTIONS
 from .random_models import models
 from .subject import BATCH, Adapter
 
@@ -452,6 +453,8 @@ MODELS: dict[str, W.Model] = {
         W.RNN(hidden=5, activation="relu"),
         W.Linear(out_features=CLASSES),
     ),
+    "functions": WHOLE_FUNCTIONS,
+    **WHERE,
 }
 #: Layers that no framework has as such: what they are composed of is exported.
 COMPOSED = ("average-of-uneven-windows",)

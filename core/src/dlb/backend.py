@@ -37,7 +37,16 @@ __all__ = ["NotOffered", "onnx_backend"]
 
 Array = npt.NDArray[Any]
 
-_PRECISIONS: Mapping[int, str] = {TensorProto.FLOAT: "float32", TensorProto.DOUBLE: "float64"}
+#: The dtype in which an output of each element type is computed. Truths and integers are real numbers there.
+_COMPUTED_IN: Mapping[int, str] = {
+    **dict.fromkeys((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16), "float32"),
+    TensorProto.DOUBLE: "float64",
+    TensorProto.BOOL: "float32",
+    **dict.fromkeys((TensorProto.INT8, TensorProto.UINT8), "float32"),
+    **dict.fromkeys((TensorProto.INT16, TensorProto.INT32, TensorProto.INT64), "float64"),
+    **dict.fromkeys((TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64), "float64"),
+}
+_DTYPES = ("float32", "float64")
 _MAIN = ("", "ai.onnx")
 
 
@@ -61,13 +70,14 @@ def onnx_backend(
         adapter: the adapter's name.
         device: ``cpu`` or ``cuda``; the backend supports this one alone.
         threads: threads of the worker; by default, all available cores.
-        dtype: ``float32`` or ``float64``, in which models compute. By default, a model computes in
-            the dtype of its first output. Outputs keep the dtype that the model declares.
+        dtype: ``float32`` or ``float64``, in which models compute. By default it depends on the type of
+            a model's output: of truths and small integers too, float32 is exact. Outputs keep the dtype that
+            the model declares.
 
     Raises:
         dlb.errors.RequestError: there is no such adapter, or ``dtype`` is another one.
     """
-    if dtype not in (None, *_PRECISIONS.values()):
+    if dtype not in (None, *_DTYPES):
         raise RequestError(f"a backend computes in float32 or float64, not in {dtype}")
     (environment,) = find_adapters([adapter])
     name = "".join(part.capitalize() for part in adapter.replace("_", "-").split("-"))
@@ -227,11 +237,9 @@ class _Prepared(BackendRep):
                 raise NotOffered(f"'{value.name}' is not a tensor")
         for output in model.graph.output:
             element_type = output.type.tensor_type.elem_type
-            if element_type not in _PRECISIONS:
+            if element_type not in _COMPUTED_IN:
                 type_name = TensorProto.DataType.Name(element_type).lower()
-                raise NotOffered(
-                    f"output '{output.name}' is {type_name}; models compute in float32 or float64"
-                )
+                raise NotOffered(f"output '{output.name}' is {type_name}, which no layer computes")
         self.outputs = [
             _Output(worker, model, self.inputs, output) for output in model.graph.output
         ]
@@ -286,11 +294,14 @@ class _Output:
         self.model.CopyFrom(model)
         del self.model.graph.output[:]
         self.model.graph.output.append(output)
-        self.names = [value.name for value in inputs]
-        self.output_dtype = _PRECISIONS[output.type.tensor_type.elem_type]
-        self.dtype = worker.dtype or self.output_dtype
+        self.names = tuple(value.name for value in inputs)
+        element_type = output.type.tensor_type.elem_type
+        self.output_dtype = helper.tensor_dtype_to_np_dtype(element_type)
+        self.dtype = worker.dtype or _COMPUTED_IN[element_type]
         #: The SHA-256 of the model with its inputs bound, and what was imported from it, by how it was read.
-        self._imported: dict[tuple[bool, bool], tuple[bytes, ImportedModel | NotOffered]] = {}
+        self._imported: dict[
+            tuple[tuple[str, ...], bool], tuple[bytes, ImportedModel | NotOffered]
+        ] = {}
         self._built: tuple[ImportedModel, RemoteModel] | None = None
 
     def run(self, arrays: Sequence[Array]) -> Array:
@@ -311,7 +322,8 @@ class _Output:
         if layout.postprocessing is not None:
             name = layout.postprocessing.graph.input[0].name
             (value,) = evaluate(layout.postprocessing, {name: value}).values()
-        return value.astype(self.output_dtype)
+        whole = self.output_dtype.kind in "biu"
+        return (np.rint(value) if whole else value).astype(self.output_dtype)
 
     def read(self, arrays: Sequence[Array]) -> _Read:
         """Import the model for inputs of these sizes, in the first way in which layers compute it.
@@ -320,27 +332,30 @@ class _Output:
             NotOffered: the model is not supported.
         """
         refused = None
-        several = len(arrays) > 1
-        for alone in (False, True):
-            for joined in (False, True) if several else (False,):
+        # Without a batch, all numbers are one sample's.
+        for alone in (False, True) if arrays[0].ndim > 1 else (True,):
+            for kept in dict.fromkeys((self.names[:1], self._together(arrays, alone))):
                 try:
-                    imported = self._import(arrays, joined=joined, alone=alone)
+                    imported = self._import(arrays, kept, alone)
                 except NotOffered as reason:
                     refused = refused or reason
                     continue
-                given = {
-                    **{_sample_of(name): name for name in self.names},
-                    **dict(zip(*[self.names] * 2)),
-                }
-                names = tuple(given[name] for cause in imported.read_as for name, _ in cause.joined)
-                if bool(names) == joined:
-                    return _Read(imported, names or (self.names[0],), alone)
+                return _Read(imported, _names_read(imported, kept), alone)
         assert refused is not None
         raise refused
 
-    def _import(self, arrays: Sequence[Array], *, joined: bool, alone: bool) -> ImportedModel:
-        """Import the model with all inputs but the first bound, or joined."""
-        kept = self.names if joined else self.names[:1]
+    def _together(self, arrays: Sequence[Array], alone: bool) -> tuple[str, ...]:
+        """The inputs that may be read as one: of one type, and of one batch if they have any."""
+        first = arrays[0]
+        return tuple(
+            name
+            for name, array in zip(self.names, arrays)
+            if array.dtype == first.dtype
+            and (alone or (array.ndim > 0 and len(array) == len(first)))
+        )
+
+    def _import(self, arrays: Sequence[Array], kept: tuple[str, ...], alone: bool) -> ImportedModel:
+        """Import the model with some inputs kept, and all others bound."""
         by_name = dict(zip(self.names, arrays))
         model = fix_input_shapes(self.model, {name: by_name[name] for name in kept})
         bound = [name for name in self.names if name not in kept]
@@ -353,7 +368,7 @@ class _Output:
         if alone:
             _as_one_sample(model, {name: by_name[name].shape for name in kept})
         content = model.SerializeToString(deterministic=True)
-        digest, way = hashlib.sha256(content).digest(), (joined, alone)
+        digest, way = hashlib.sha256(content).digest(), (kept, alone)
         if way not in self._imported or self._imported[way][0] != digest:
             found: ImportedModel | NotOffered
             with scratch_folder() as folder:
@@ -388,6 +403,14 @@ def _check_indices(imported: ImportedModel, indices: Array) -> None:
         raise NotOffered(
             f"indices are from {indices.min()} to {indices.max()}, and a table has {rows} rows"
         )
+
+
+def _names_read(imported: ImportedModel, kept: Sequence[str]) -> tuple[str, ...]:
+    """Which of the inputs that were kept the layers read, in the order in which they are joined."""
+    given = {**{_sample_of(name): name for name in kept}, **dict(zip(kept, kept))}
+    joined = [given[name] for cause in imported.read_as for name, _ in cause.joined]
+    dropped = {given.get(name) for cause in imported.read_as for name in cause.dropped}
+    return tuple(joined or [name for name in kept if name not in dropped])
 
 
 def _joined(read: _Read, arrays: Mapping[str, Array]) -> Array:

@@ -186,14 +186,6 @@ REFUSED = {
         ),
         "node 'culprit' (Split): its indices depend on the input",
     ),
-    "slopes of single numbers": (
-        before_head(
-            [conv(), node("PRelu", ["c", "slopes"], ["h"], name="culprit")],
-            {**CONV, "slopes": real(4, 5, 6)},
-            120,
-        ),
-        "node 'culprit' (PRelu): its slopes differ within a channel",
-    ),
     "a normalisation without epsilon": (
         before_head(
             [
@@ -358,18 +350,6 @@ REFUSED = {
     "a weight that is no number": (
         graph([node("MatMul", ["x", "w"], ["y"])], {"w": np.full((7, 3), np.nan, "f4")}, ("N", 7)),
         "weight 'y.weight' has a NaN",
-    ),
-    "integers that nothing looks up": (
-        graph(
-            [
-                node("Cast", ["x"], ["f"], to=TensorProto.FLOAT),
-                node("MatMul", ["f", "w"], ["y"]),
-            ],
-            {"w": real(7, 3)},
-            ("N", 7),
-            kind=TensorProto.INT64,
-        ),
-        "put an embedding between them",
     ),
 }
 

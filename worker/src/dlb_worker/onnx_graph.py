@@ -171,6 +171,15 @@ def _elementwise(graph: Graph, node: Node) -> None:
         graph.add(operator, [x], name, **numbers)
 
 
+def _where(graph: Graph, node: Node) -> None:
+    truth = graph.add("Cast", node.inputs[:1], node.name + "/truth", to=onnx.TensorProto.BOOL)
+    values = list(node.inputs[1:])  # type: List[Any]
+    for place, number in enumerate((node.first, node.second)):
+        if number is not None:
+            values.insert(place, number)
+    graph.add("Where", [truth] + values, node.name)
+
+
 def _reduce(graph: Graph, node: Node) -> None:
     """Opset 17 has the axes of a sum as an input, and of the others as an attribute."""
     operator, keepdims = "Reduce" + node.function.title(), int(node.keepdims)
@@ -258,6 +267,7 @@ WRITERS = {
     "add": _operator("Add"),
     "mul": _operator("Mul"),
     "binary": lambda graph, node: graph.add(node.function.title(), node.inputs, node.name),
+    "where": _where,
     "matmul": _operator("MatMul"),
     "scale": _operator("Mul", "scale"),
     "shift": _operator("Add", "bias"),

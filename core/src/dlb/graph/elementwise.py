@@ -1,6 +1,7 @@
 """Functions of single numbers: formula, derivative and ONNX operator of each.
 
-Where a function has no derivative, one number counts, for all adapters: ``abs`` has 0 at 0; ``elu``,
+Where a function has no derivative, one number counts, for all adapters: ``abs`` has 0 at 0; ``ceil``,
+``floor``, ``round`` and ``sign`` have 0 everywhere; ``elu``,
 ``leaky_relu`` and ``selu`` have the left one at 0; ``clip`` and ``hard_sigmoid`` have, at a bound, that
 between the bounds.
 Formulas are those of https://onnx.ai/onnx/operators/. They compute in the type of their input.
@@ -85,9 +86,16 @@ _ALPHA = {"alpha": 1.0}
 
 FUNCTIONS: Mapping[str, Function] = {
     "abs": Function("Abs", np.abs, np.sign),
+    "acos": Function("Acos", np.arccos, lambda x: -1 / np.sqrt(1 - x * x), limited=True),
+    "acosh": Function("Acosh", np.arccosh, lambda x: 1 / np.sqrt(x * x - 1), limited=True),
     "affine": Function(
         "", lambda x, alpha, beta: alpha * x + beta, lambda x, alpha, beta: np.full_like(x, alpha)
     ),
+    "asin": Function("Asin", np.arcsin, lambda x: 1 / np.sqrt(1 - x * x), limited=True),
+    "asinh": Function("Asinh", np.arcsinh, lambda x: 1 / np.sqrt(x * x + 1)),
+    "atan": Function("Atan", np.arctan, lambda x: 1 / (1 + x * x), bounded=True),
+    "atanh": Function("Atanh", np.arctanh, lambda x: 1 / (1 - x * x), limited=True),
+    "ceil": Function("Ceil", np.ceil, np.zeros_like),
     "celu": Function("Celu", _celu, lambda x, alpha: np.exp(np.minimum(x, 0) / alpha), _ALPHA),
     "clip": Function(
         "Clip",
@@ -95,11 +103,13 @@ FUNCTIONS: Mapping[str, Function] = {
         lambda x, min=-math.inf, max=math.inf: (x >= min) & (x <= max),
     ),
     "cos": Function("Cos", np.cos, lambda x: -np.sin(x), bounded=True),
+    "cosh": Function("Cosh", np.cosh, np.sinh, limited=True),
     "elu": Function(
         "Elu", _elu, lambda x, alpha: np.where(x > 0, 1, alpha * np.exp(np.minimum(x, 0))), _ALPHA
     ),
     "erf": Function("Erf", erf, lambda x: np.exp(-x * x) * (2 / math.sqrt(math.pi)), bounded=True),
     "exp": Function("Exp", np.exp, np.exp, limited=True),
+    "floor": Function("Floor", np.floor, np.zeros_like),
     "hard_sigmoid": Function(
         "HardSigmoid",
         lambda x, alpha, beta: np.clip(_line(x, alpha, beta), 0, 1),
@@ -128,14 +138,17 @@ FUNCTIONS: Mapping[str, Function] = {
         limited=True,
     ),
     "reciprocal": Function("Reciprocal", lambda x: 1 / x, lambda x: -1 / (x * x), limited=True),
+    "round": Function("Round", np.round, np.zeros_like),
     "selu": Function(
         "Selu",
         lambda x, alpha=SELU_ALPHA, gamma=SELU_GAMMA: gamma * _elu(x, alpha),
         lambda x: SELU_GAMMA * np.where(x > 0, 1, SELU_ALPHA * np.exp(np.minimum(x, 0))),
         constants={"alpha": SELU_ALPHA, "gamma": SELU_GAMMA},
     ),
+    "sign": Function("Sign", np.sign, np.zeros_like, bounded=True),
     "silu": Function("", lambda x: x * sigmoid(x), lambda x: sigmoid(x) * (1 + x * sigmoid(-x))),
     "sin": Function("Sin", np.sin, np.cos, bounded=True),
+    "sinh": Function("Sinh", np.sinh, np.cosh, limited=True),
     "softplus": Function("Softplus", softplus, sigmoid),
     "softsign": Function(
         "Softsign",
@@ -144,6 +157,7 @@ FUNCTIONS: Mapping[str, Function] = {
         bounded=True,
     ),
     "sqrt": Function("Sqrt", np.sqrt, lambda x: 0.5 / np.sqrt(x), limited=True),
+    "tan": Function("Tan", np.tan, lambda x: 1 + np.tan(x) ** 2, limited=True),
 }
 
 

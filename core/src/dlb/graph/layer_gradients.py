@@ -23,6 +23,7 @@ from dlb.graph.primitive_gradients import (
     resize_gradient,
     shared_gradient,
     softmax_gradient,
+    where_gradients,
 )
 from dlb.graph.recurrent_gradients import gru_gradients, lstm_gradients, rnn_gradients
 from dlb.graph.transposed import places_of, spread_gradients
@@ -149,6 +150,11 @@ def _mul(layer: L.Mul, read: Pass, cotangent: Array) -> Found:
 def _binary(layer: L.Binary, read: Pass, cotangent: Array) -> Found:
     first, second = read.inputs
     return binary_gradients(layer, first, second, cotangent), {}
+
+
+@_rule(L.Where)
+def _where(layer: L.Where, read: Pass, cotangent: Array) -> Found:
+    return where_gradients(layer, read.inputs, cotangent), {}
 
 
 @_rule(L.MatMul)

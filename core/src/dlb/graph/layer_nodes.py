@@ -362,6 +362,15 @@ def _binary(
     graph.node(layer.function.title(), inputs, name)
 
 
+def _where(graph: Graph, name: str, layer: L.Where, inputs: list[str], shapes: list[Shape]) -> None:
+    truth = graph.node("Cast", inputs[:1], f"{name}/truth", to=onnx.TensorProto.BOOL)
+    values = inputs[1:]
+    for place, number in enumerate((layer.first, layer.second)):
+        if number is not None:
+            values.insert(place, graph.initializer(f"{name}/number", np.array(number)))
+    graph.node("Where", [truth, *values], name)
+
+
 def _softmax(
     graph: Graph, name: str, layer: L.Softmax, inputs: list[str], shapes: list[Shape]
 ) -> None:
@@ -569,6 +578,7 @@ _RULES: dict[type, Callable[..., None]] = {
     L.Add: _operator("Add"),
     L.Mul: _operator("Mul"),
     L.Binary: _binary,
+    L.Where: _where,
     L.MatMul: _operator("MatMul"),
     L.Scale: _operator("Mul", parameters=("scale",)),
     L.Shift: _operator("Add", parameters=("bias",)),

@@ -21,6 +21,7 @@ __all__ = [
     "LAYOUT",
     "REPEATING",
     "RESIZING",
+    "SELECTING",
     "Padding",
     "before_expand",
     "before_layout",
@@ -36,6 +37,8 @@ __all__ = [
 
 #: Operators that repeat a value along axes.
 REPEATING = ("Expand", "Tile")
+#: Operators that select numbers of a value, wherever they are.
+SELECTING = ("Compress", "GatherElements", "GatherND", "ReverseSequence")
 #: Operators that resize.
 RESIZING = ("Resize", "Upsample")
 

@@ -38,6 +38,8 @@ def live_names(nodes: Iterable[onnx.NodeProto], inputs: Iterable[str]) -> set[st
     live, of_live_shape = set(inputs), set[str]()
     for node in nodes:
         outputs, reads = [name for name in node.output if name], names_read(node)
+        if node.op_type == "CastLike":  # the second gives its type alone
+            reads = set(node.input[:1])
         if not reads.isdisjoint(of_live_shape):
             of_live_shape.update(outputs)
             live.update(outputs)

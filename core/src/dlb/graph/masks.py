@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto
 
-from dlb.graph.decimals import six_digits
+from dlb.graph.decimals import decimal, six_digits
+from dlb.graph.layout import before_expand
 from dlb.graph.reader import Attributes, Operation, Reader, generic_operation
 from dlb.graph.trace import Trace
 
@@ -18,9 +19,11 @@ __all__ = [
     "UNBOUNDED",
     "ConstantMask",
     "added_mask",
+    "chosen_numbers",
     "constant_mask",
     "mask",
     "mask_operation",
+    "truth",
 ]
 
 Array = npt.NDArray[Any]
@@ -64,6 +67,24 @@ def constant_mask(trace: Trace, node: NodeProto) -> ConstantMask | None:
     return ConstantMask(node.input[index], kept, min(max(value, MASKED), -MASKED))
 
 
+def chosen_numbers(trace: Trace, node: NodeProto) -> list[float | None] | None:
+    """What a Where of a condition that depends on the input chooses: a number, or None for a value.
+
+    None if both are constants, or one is more than one number.
+    """
+    numbers: list[float | None] = []
+    for place in (1, 2):
+        constant = trace.constant(node, place)
+        if constant is None:
+            numbers.append(None)
+            continue
+        value = float(constant.ravel()[0]) if constant.size else np.nan
+        if not (constant == value).all():
+            return None
+        numbers.append(decimal(min(max(value, MASKED), -MASKED)))
+    return numbers if None in numbers else None
+
+
 def added_mask(numbers: Array) -> Array | None:
     """The places that numbers keep which are added: bool, false where they are minus infinity, or nearly.
 
@@ -75,12 +96,34 @@ def added_mask(numbers: Array) -> Array | None:
 
 def mask(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     """A Where of a constant condition, by how many places of a sample stay, as in any layout."""
+    if reader.trace.constant(node, 0) is None:
+        numbers = chosen_numbers(reader.trace, node)
+        if numbers is not None:
+            shown = dict(zip(("first", "second"), map(str, numbers)))
+            inputs = [_before_expand(reader.trace, name) for name in reader.live_inputs(node)]
+            return reader.make(node, "Where", shown, inputs)
     found = constant_mask(reader.trace, node)
     if found is None:
         return generic_operation(reader, node, raw, output)
     if found.kept.all() and found.kept.shape == reader.trace.values[found.name].shape:
         return reader.source[found.name]
     return mask_operation(reader, node, found.name, found.kept, found.value)
+
+
+def truth(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+    """Whether real numbers are not 0, which a Where reads as the numbers themselves."""
+    kinds = [reader.trace.values[name].dtype.kind for name in (node.input[0], output)]
+    if kinds != ["f", "b"]:
+        return reader.make(node, "Cast", raw)
+    return reader.source[node.input[0]]
+
+
+def _before_expand(trace: Trace, name: str) -> str:
+    """The value before an Expand, and before the Cast of a condition that was repeated."""
+    node = trace.producers.get(name)
+    if node is not None and node.op_type == "Cast":
+        name = node.input[0]
+    return before_expand(trace, name)
 
 
 def mask_operation(

@@ -15,7 +15,7 @@ from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import is_sixth, six_digits, unrounded
 from dlb.graph.elementwise_blocks import NAMED, named
 from dlb.graph.layout import RESIZING
-from dlb.graph.masks import mask
+from dlb.graph.masks import mask, truth
 from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operators import ACTIVATIONS
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, generic_operation
@@ -350,6 +350,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("HardSigmoid", "HardSwish"), _hard_sigmoid),
     **dict.fromkeys(("Clip", "Max", "Min"), _clip),
     "PRelu": _prelu,
+    "Cast": truth,
     "Conv": conv,
     "ConvTranspose": conv_transpose,
     **dict.fromkeys(("MaxPool", "AveragePool"), pool),

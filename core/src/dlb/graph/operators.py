@@ -476,6 +476,22 @@ class RNN(_Recurrent):
         return steps, [hidden]
 
 
+class DequantizeLinear(_Operator):
+    """Integers as real numbers, for all numbers or along an axis; the reference has no early versions."""
+
+    def _run(self, x: Array, scale: Array, zero: Array | None = None, **_: Any) -> tuple[Array]:
+        if self.attribute("block_size", 0):
+            raise NotImplementedError("DequantizeLinear of blocks")
+        shape = [1] * x.ndim
+        if scale.size > 1:
+            shape[self.attribute("axis", 1)] = -1
+        scale = scale.reshape(shape if x.ndim else ())
+        moved = x.astype(scale.dtype)
+        if zero is not None:
+            moved = moved - zero.astype(scale.dtype).reshape(scale.shape)
+        return (moved * scale,)
+
+
 class OneHot(_Operator):
     """The depth may be an array of one number, which the reference refuses."""
 
@@ -644,6 +660,7 @@ OPERATORS = (
     LSTM,
     GRU,
     RNN,
+    DequantizeLinear,
     GatherElements,
     OneHot,
     Loop,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.graph.interpolation import along
-from dlb.workload.primitives import Binary, Reduce, Softmax
+from dlb.workload.primitives import Binary, Reduce, Softmax, Where
 from dlb.workload.resizing import Taps
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "resize_gradient",
     "shared_gradient",
     "softmax_gradient",
+    "where_gradients",
 ]
 
 Array = npt.NDArray[Any]
@@ -37,6 +38,19 @@ def binary_gradients(layer: Binary, first: Array, second: Array, cotangent: Arra
             quotient = cotangent / second
             slopes = quotient, -quotient * (first / second)
     return tuple(_summed(slope, value.shape) for slope, value in zip(slopes, (first, second)))
+
+
+def where_gradients(layer: Where, inputs: Sequence[Array], cotangent: Array) -> Any:
+    """The gradients of the inputs; that of the condition is 0."""
+    condition, *values = inputs
+    zero = cotangent.dtype.type(0)
+    slopes = []
+    if layer.first is None:
+        slopes.append(np.where(condition, cotangent, zero))
+    if layer.second is None:
+        slopes.append(np.where(condition, zero, cotangent))
+    both = (_summed(slope, value.shape) for slope, value in zip(slopes, values))
+    return np.zeros_like(condition), *both
 
 
 def _summed(gradient: Array, shape: tuple[int, ...]) -> Array:

@@ -38,6 +38,8 @@ __all__ = ["compare_with_file", "truncate_at"]
 
 Array = npt.NDArray[Any]
 MAX_LISTED = 4
+#: The share of numbers that must be finite, so that they say something.
+_LEAST_DEFINED = 0.02
 #: Samples of each batch that are compared. A file with a fixed batch runs all of them.
 COMPARED_SAMPLES = 4
 
@@ -141,13 +143,13 @@ def compare_with_file(
             inputs = {model.input.name: batch_input[:COMPARED_SAMPLES]}
             values.append(evaluator.run(inputs)[last])
         del evaluator
+    pairs = [
+        (expected_logits[: value.size].reshape(value.shape), value)
+        for expected_logits, value in zip(expected, values)
+    ]
     figures = [
-        figure(
-            f"logits, batch {number} of noise",
-            expected_logits[: value.size].reshape(value.shape),
-            value,
-        )
-        for number, (expected_logits, value) in enumerate(zip(expected, values), start=1)
+        figure(f"logits, batch {number} of noise", *pair)
+        for number, pair in enumerate(_where_defined(pairs), start=1)
     ]
     structure = compare_operations(
         *(list(map(_as_affine, each)) for each in (canonical_operations, file_operations))
@@ -162,6 +164,23 @@ def compare_with_file(
         baseline, figures, structure.differences, MAX_LISTED, undecided[:MAX_LISTED]
     )
     return msgspec.structs.replace(result, seconds=time.perf_counter() - began)
+
+
+def _where_defined(pairs: Sequence[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
+    """Values with 0 where both are NaN, or the same infinity: outside what a function is defined for.
+
+    As they are if nearly all numbers of all batches are such.
+    """
+    outside = [
+        (np.isnan(expected) & np.isnan(value)) | (np.isinf(expected) & (expected == value))
+        for expected, value in pairs
+    ]
+    if min(places.mean() for places in outside) > 1 - _LEAST_DEFINED:
+        return list(pairs)
+    return [
+        (np.where(places, 0.0, expected), np.where(places, 0.0, value))
+        for (expected, value), places in zip(pairs, outside)
+    ]
 
 
 def _as_affine(operation: Operation) -> Operation:

@@ -102,8 +102,11 @@ class Importer:
         index_map = positions(shape).transpose(np.argsort(axes))
         self._views[input_name] = view_of(self.input, index_map, shape)
 
-    def read(self, output: str) -> tuple[ValueView, bool]:
+    def read(self, output: str, *, moved: bool = False) -> tuple[ValueView, bool]:
         """Read every node, and find the layer that computes the output.
+
+        Args:
+            moved: whether a layer is made of an output that is the input, perhaps reordered.
 
         Returns:
             the output as a view of the last layer's whole value, and whether that value is logits in the
@@ -138,6 +141,11 @@ class Importer:
                         unsupported(node, f"its output {number} is not supported")
                     )
         last = self.view(output)
+        if last.layer == self.input and moved and self.kind == "real":
+            layer = Reshape(shape=self.shape(last)[1:])
+            name = self.add_named(f"{output}_moved", layer, (last.layer,), {}, self.shape(last))
+            last = view_of(name, self.index_map(output), self.shape(last))
+            self._views[output] = last
         if last.layer == self.input:
             raise UnsupportedNode(
                 f"output '{output}' is the input, perhaps reordered: the file has no layer"

@@ -15,11 +15,19 @@ from dlb.proof.files.read import Port
 __all__ = ["join_inputs", "sample_shape", "why_not_joined"]
 
 
-def why_not_joined(ports: Sequence[Port]) -> str:
-    """Why inputs cannot be read as one; "" if they can: real numbers of one type, a batch and fixed sizes."""
+#: Operators that look up rows of a table by integers.
+_LOOKING_UP = ("Gather", "GatherElements", "GatherND", "OneHot")
+
+
+def why_not_joined(graph: onnx.GraphProto, ports: Sequence[Port]) -> str:
+    """Why inputs cannot be read as one; "" if they can: numbers of one type, a batch and fixed sizes.
+
+    Integers are numbers in a graph that looks up nothing by them.
+    """
     first = ports[0]
+    indices = any(node.op_type in _LOOKING_UP for node in graph.node)
     for port in ports:
-        if port.element not in REAL_TYPES or port.element != first.element:
+        if (indices and port.element not in REAL_TYPES) or port.element != first.element:
             return (
                 f"'{port.name}' holds numbers of another type than inputs that can be read as one"
             )

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from dlb.graph.masks import constant_mask
+from dlb.graph.masks import chosen_numbers, constant_mask
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
-from dlb.imported.samples_first import enlarged
+from dlb.imported.samples_first import aligned, enlarged
 from dlb.imported.views import ValueView, of_a_sample
-from dlb.workload.primitives import Mask
+from dlb.workload.primitives import Mask, Where
 from dlb_worker.masks import packed
 
 __all__ = ["add_mask", "where"]
@@ -22,9 +22,9 @@ Array = npt.NDArray[Any]
 
 
 def where(importer: Importer, node: onnx.NodeProto) -> ValueView:
-    """A Where with a constant condition, one value and one constant number."""
+    """A Where with a constant condition, one value and one constant number; or of three values."""
     if importer.trace.constant(node, 0) is None:
-        raise unsupported(node, "its condition depends on the input")
+        return _chosen(importer, node)
     found = constant_mask(importer.trace, node)
     if found is None:
         raise unsupported(
@@ -34,6 +34,23 @@ def where(importer: Importer, node: onnx.NodeProto) -> ValueView:
         raise unsupported(node, "makes a constant of the input")
     view = enlarged(importer, node, found.name)
     return view if found.kept.all() else add_mask(importer, node, view, found.kept, found.value)
+
+
+def _chosen(importer: Importer, node: onnx.NodeProto) -> ValueView:
+    """Of two values by a third, or of one value and a constant number."""
+    numbers = chosen_numbers(importer.trace, node)
+    if numbers is None:
+        raise unsupported(node, "chooses constants that are more than one number")
+    names = [name for name in node.input if name in importer.trace.live]
+    values = aligned(importer, node, names)
+    if len({len(value.shape) for value in values}) > 1:
+        raise unsupported(node, "combines values with different numbers of axes")
+    if len({value.shape[0] for value in values}) > 1:
+        raise unsupported(node, "repeats a value along the batch")
+    shape = np.broadcast_shapes(*(value.shape for value in values))
+    layer = Where(first=numbers[0], second=numbers[1])
+    name = importer.add(node, layer, [value.layer for value in values], shape)
+    return values[0].view(name, shape)
 
 
 def add_mask(

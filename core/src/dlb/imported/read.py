@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,13 @@ from dlb.graph.layout import LAYOUT
 from dlb.graph.liveness import live_names
 from dlb.graph.precision import REAL_TYPES
 from dlb.graph.trace import Trace, attributes_of, trace
+from dlb.imported.bodies import pair, part_constants, with_bodies
 from dlb.imported.check import MAX_LISTED, compare_with_file, truncate_at
 from dlb.imported.einsum import with_matrix_products
 from dlb.imported.importer import Importer
 from dlb.imported.layers import BlockMisread, InputMisread, UnsupportedNode, unsupported
 from dlb.imported.reading import AS_IT_IS, Reading, choose, padding_tests
+from dlb.imported.real_numbers import as_real_numbers
 from dlb.imported.rules import RULES
 from dlb.imported.slices import split_into_slices
 from dlb.imported.tied_weights import tie_weights
@@ -45,6 +47,7 @@ from dlb.workload import (
     SGD,
     BinaryCrossEntropy,
     Data,
+    Embedding,
     Input,
     Loss,
     Model,
@@ -169,6 +172,36 @@ def import_file(
 def _import(
     file: ModelFile, path: Path, any_output: bool, chosen: Sequence[Finding]
 ) -> ImportedModel:
+    """Read the operators as they are, and where this fails, in other forms that compute the same.
+
+    Raises the reason why they are not read as they are: its names are the file's own.
+    """
+    refused: list[Exception] = []
+    for form in _forms(file.model):
+        try:
+            return _import_graph(replace(file, model=form), path, any_output, chosen)
+        except (UnsupportedError, UnsupportedNode) as reason:
+            refused.append(reason)
+    raise refused[0]
+
+
+def _forms(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
+    """The model, with operators that ONNX defines by others as those, and with real numbers for truths."""
+    plain = with_bodies(pair(model), _READ)
+    inner = with_bodies(plain)
+    for form in (plain, inner) if inner is not plain else (plain,):
+        yield part_constants(form)
+        try:
+            real = as_real_numbers(form)
+        except UnsupportedError:
+            continue
+        if real is not None:
+            yield part_constants(real)
+
+
+def _import_graph(
+    file: ModelFile, path: Path, any_output: bool, chosen: Sequence[Finding]
+) -> ImportedModel:
     shape = file.inputs[0].shape
     if shape is None or len(shape) < 2:
         raise UnsupportedError(f"input {file.inputs[0]} needs a batch axis and another")
@@ -180,11 +213,11 @@ def _import(
     traced = with_matrix_products(split_into_slices(_run_once(file.float64)))
     output = file.outputs[0].name
     logits, findings = _find_logits(traced, output, file.opset)
-    importer, view, has_classes, read = _read_graph(traced, logits, file)
+    importer, view, has_classes, read = _read_graph(traced, logits, file, any_output)
     if findings and not has_classes and not _is_share(findings):
         # What a softmax reads is no logits, so the softmax is a layer.
         logits, findings = output, []
-        importer, view, has_classes, read = _read_graph(traced, logits, file)
+        importer, view, has_classes, read = _read_graph(traced, logits, file, any_output)
     last = view.layer
     nodes, exact_weights, tying_findings = tie_weights(*read)
     findings = [*chosen, *findings, *tying_findings]
@@ -211,6 +244,8 @@ def _import(
         model=model,
         onnx=file.sha256,
     )
+    if importer.kind == "index" and not any(isinstance(node.layer, Embedding) for node in nodes):
+        raise UnsupportedNode("its input holds integers that look up no table")
     files.check(workload, str(path), trained=not any_output)
     findings += _rounding_findings(exact_weights)
     batch, truncated = (
@@ -286,7 +321,13 @@ def _rounding_findings(exact_weights: Mapping[str, Array]) -> list[Finding]:
 
 
 #: Operators that a rule may read, or that may be part of what one reads.
-_READ = RULES.keys() | LAYOUT | BLOCK_OPERATORS | COPY_OPERATORS | {"ArgMax", "Shape", "Size"}
+_READ = (
+    (RULES.keys() - {"Attention"})
+    | LAYOUT
+    | BLOCK_OPERATORS
+    | COPY_OPERATORS
+    | {"ArgMax", "Shape", "Size"}
+)
 
 
 def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
@@ -337,7 +378,7 @@ def _run_once(model: onnx.ModelProto) -> Trace:
 
 
 def _read_graph(
-    traced: Trace, output: str, file: ModelFile
+    traced: Trace, output: str, file: ModelFile, any_output: bool
 ) -> tuple[Importer, ValueView, bool, tuple[tuple[Node, ...], dict[str, Array]]]:
     """Read the graph, again if something was misread.
 
@@ -351,7 +392,7 @@ def _read_graph(
             traced, RULES, file.opset, axes, "index" if index else "real", frozenset(unread)
         )
         try:
-            view, has_classes = importer.read(output)
+            view, has_classes = importer.read(output, moved=any_output)
             return importer, view, has_classes, importer.nodes(view.layer)
         except InputMisread as misread:
             axes, index = misread.axes or axes, index or misread.index

@@ -79,7 +79,7 @@ def choose(file: ModelFile, reading: Reading, factor: int = 1) -> tuple[ModelFil
                 f"are {listed}"
             )
     varied = [port for name, port in ports.items() if name not in reading.constants]
-    reason = why_not_joined(varied) if len(varied) > 1 else ""
+    reason = why_not_joined(graph, varied) if len(varied) > 1 else ""
     if reason or not varied:
         listed = ", ".join(f"'{port.name}'" for port in varied) or "none"
         raise UnsupportedError(

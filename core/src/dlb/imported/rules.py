@@ -17,7 +17,7 @@ import onnx
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import decimal
 from dlb.graph.elementwise_blocks import NAMED, named
-from dlb.graph.layout import REPEATING, RESIZING, padding_before
+from dlb.graph.layout import REPEATING, RESIZING, SELECTING, padding_before
 from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operators import ACTIVATIONS
 from dlb.graph.windows import Window, window_of
@@ -27,6 +27,7 @@ from dlb.imported.layers import InputMisread, PendingAttention, unsupported
 from dlb.imported.masks import where
 from dlb.imported.normalisations import group_norm, rms_norm
 from dlb.imported.one_axis import add_map, map_layer, pads_of, rows_as_map, sizes_of
+from dlb.imported.places import select_places
 from dlb.imported.primitives import (
     COMPOSED_REDUCTIONS,
     matmul,
@@ -390,6 +391,13 @@ def _embedding(importer: Importer, node: onnx.NodeProto, attributes: Attributes)
     return view_of(layer_name, index_map[..., None] * features + np.arange(features), shape)
 
 
+def _truth(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """Whether numbers are not 0, which only a Where reads: its layer reads the numbers."""
+    if importer.trace.values[node.output[0]].dtype != bool:
+        raise unsupported(node, "a cast to integers is only supported of indices")
+    return importer.elementwise(node.input[0])
+
+
 def _one_hot(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     """OneHot, and Equal with the numbers from 0: rows of a table that has a 1 in each."""
     output, found = importer.value_shape(node.output[0]), one_hot_table(importer.trace, node)
@@ -469,6 +477,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Equal", "OneHot"), _one_hot),
     **dict.fromkeys(("Slice", *REPEATING), select_part),
     **dict.fromkeys(RESIZING, resize),
+    **dict.fromkeys(SELECTING, select_places),
     "Split": select_part,
     "Pad": pad,
     **dict.fromkeys(ACTIVATIONS, recurrent),
@@ -481,6 +490,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("ReduceMax", "ReduceMin", "ReduceSum", *COMPOSED_REDUCTIONS), reduce),
     **dict.fromkeys(("Softmax", "LogSoftmax"), softmax),
     "Pow": power,
+    "Cast": _truth,
     "Concat": concat,
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), arithmetic),
 }

@@ -64,14 +64,14 @@ INDEX_BYTES = 8
 REARRANGING = (L.Flatten, L.Reshape, L.Transpose, L.Concat, L.Select, L.Slice, L.Gather, L.Pad)
 #: Layers that compute each element by itself, in place.
 ELEMENTWISE = (
-    *(*L.Activation, L.PReLU, L.Dropout, L.Add, L.Mul, L.Binary),
+    *(*L.Activation, L.PReLU, L.Dropout, L.Add, L.Mul, L.Binary, L.Where),
     *(L.Scale, L.Shift, L.Mask, L.PositionEmbedding),
 )
 #: Layers whose backward pass reads their inputs.
 READ_AGAIN = (
     *(L.Conv, L.ConvTranspose, L.Linear, L.Attention, *L.RECURRENT),
     *(L.BatchNorm, L.LayerNorm, L.GroupNorm, L.RMSNorm, L.LRN, L.GELU, L.PReLU),
-    *(L.Mul, L.Binary, L.MatMul, L.Scale),
+    *(L.Mul, L.Binary, L.Where, L.MatMul, L.Scale),
 )
 
 #: Numbers that recurrent layers keep between their parts, for each of their output.

@@ -51,6 +51,7 @@ from dlb.workload.layers import (
     Transpose,
     TruncatedNormal,
     Uniform,
+    Where,
     layer_types,
     type_name,
 )
@@ -166,6 +167,7 @@ __all__ = [
     "Uniform",
     "WarmupCosine",
     "WarmupLinear",
+    "Where",
     "Workload",
     "infer_shapes",
     "layer_types",

@@ -26,6 +26,7 @@ from dlb.workload.primitives import (
     Scale,
     Shift,
     Softmax,
+    Where,
 )
 
 __all__ = [
@@ -83,6 +84,7 @@ __all__ = [
     "Transpose",
     "TruncatedNormal",
     "Uniform",
+    "Where",
     "default_of",
     "has_two_biases",
     "layer_types",
@@ -639,6 +641,7 @@ Layer = Union[
     Add,
     Mul,
     Binary,
+    Where,
     MatMul,
     Scale,
     Shift,

@@ -24,10 +24,12 @@ __all__ = [
     "Scale",
     "Shift",
     "Softmax",
+    "Where",
     "elementwise_fault",
     "mask_fault",
     "primitive_shape",
     "resize_fault",
+    "where_fault",
 ]
 
 
@@ -37,13 +39,22 @@ class _Primitive(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fi
 
 ElementwiseFunction = Literal[
     "abs",
+    "acos",
+    "acosh",
     "affine",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "ceil",
     "celu",
     "clip",
     "cos",
+    "cosh",
     "elu",
     "erf",
     "exp",
+    "floor",
     "hard_sigmoid",
     "hard_swish",
     "leaky_relu",
@@ -52,12 +63,16 @@ ElementwiseFunction = Literal[
     "neg",
     "pow",
     "reciprocal",
+    "round",
     "selu",
+    "sign",
     "silu",
     "sin",
+    "sinh",
     "softplus",
     "softsign",
     "sqrt",
+    "tan",
 ]
 
 #: The numbers that a function needs, by function; ``clip`` needs one of its two.
@@ -130,6 +145,20 @@ class Binary(_Primitive, tag="binary", kw_only=True, frozen=True):
     function: Literal["add", "sub", "mul", "div", "max", "min"]
 
 
+class Where(_Primitive, tag="where", kw_only=True, frozen=True):
+    """Of two values the first where a condition is not 0, else the second, ONNX Where.
+
+    The condition is the first input. The inputs have equally many axes. An axis of size 1 is repeated as
+    often as the others'. The condition gets no gradient.
+
+    Attributes:
+        first, second: a number instead of that value, which is then no input; one of them at most.
+    """
+
+    first: float | None = None
+    second: float | None = None
+
+
 class MatMul(_Primitive, tag="matmul", kw_only=True, frozen=True):
     """The matrix product of two values [N, ..., rows, k] and [N, ..., k, columns], ONNX MatMul."""
 
@@ -173,6 +202,16 @@ class Mask(_Primitive, tag="mask", kw_only=True, frozen=True):
     sizes: tuple[int, ...]
     kept: str
     value: float
+
+
+def where_fault(layer: Where) -> str:
+    """What is wrong with a layer's numbers; "" if nothing is."""
+    given = [number for number in (layer.first, layer.second) if number is not None]
+    if len(given) == 2:
+        return "first and second are both numbers; leave one out"
+    if not all(abs(number) <= _LARGEST for number in given):
+        return f"its number must be finite in float32, from {-_LARGEST} to {_LARGEST}"
+    return ""
 
 
 #: The largest finite number of float32.
@@ -264,17 +303,19 @@ class Reduce(_Primitive, tag="reduce", kw_only=True, frozen=True):
 
 
 #: Those whose shapes have rules of their own.
-Primitive = Union[Binary, MatMul, Scale, Shift, Mask, Resize, Softmax, Reduce]
+Primitive = Union[Binary, Where, MatMul, Scale, Shift, Mask, Resize, Softmax, Reduce]
 
 
 def primitive_shape(layer: Primitive, inputs: Sequence[tuple[int, ...]]) -> tuple[int, ...] | str:
     """The shape of a sample of a layer's value; as text, why it cannot take those of its inputs."""
     first = inputs[0]
-    if isinstance(layer, Binary):
-        if len(inputs) != 2 or len(first) != len(inputs[1]):
-            return "it needs two inputs with equally many axes; put a reshape before one"
-        if any(a != b and 1 not in (a, b) for a, b in zip(*inputs)):
-            return "each axis must have one size, or size 1 in one of them"
+    if isinstance(layer, (Binary, Where)):
+        numbers = isinstance(layer, Binary) or (layer.first, layer.second) != (None, None)
+        count, shown = (2, "two") if numbers else (3, "three")
+        if len(inputs) != count or len(set(map(len, inputs))) > 1:
+            return f"it needs {shown} inputs with equally many axes; put a reshape before one"
+        if any(len({*sizes} - {1}) > 1 for sizes in zip(*inputs)):
+            return "each axis must have one size, or size 1"
         return tuple(map(max, *inputs))
     if isinstance(layer, MatMul):
         return _product_shape(inputs)

@@ -20,6 +20,7 @@ from dlb.workload.primitives import (
     mask_fault,
     primitive_shape,
     resize_fault,
+    where_fault,
 )
 
 __all__ = [
@@ -281,6 +282,7 @@ _FAULTS: Mapping[type, Callable[[Any], str]] = {
     L.Elementwise: elementwise_fault,
     L.Mask: mask_fault,
     L.Resize: resize_fault,
+    L.Where: where_fault,
 }
 
 
@@ -312,7 +314,7 @@ def _check_output_padding(node: Node) -> None:
 
 def _infer(node: Node, inputs: list[Shape], model: Model) -> Shape:
     kind = type(node.layer)
-    multiple_inputs = (L.Add, L.Mul, L.Binary, L.MatMul, L.Concat)
+    multiple_inputs = (L.Add, L.Mul, L.Binary, L.Where, L.MatMul, L.Concat)
     if len(inputs) != 1 and kind not in multiple_inputs:
         raise ShapeError(
             f"layer '{node.name}' ({L.type_name(kind)}) takes one input, not {len(inputs)}"

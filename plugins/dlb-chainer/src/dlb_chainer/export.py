@@ -20,7 +20,7 @@ from onnx_chainer.functions.converter import FunctionConverterParams
 from onnx_chainer.onnx_helper import GraphBuilder, make_node
 from onnx_chainer.replace_func import fake_as_funcnode
 
-from dlb_chainer import modules, recurrent
+from dlb_chainer import functions, modules, recurrent
 from dlb_chainer.functions import EXPORTING
 from dlb_chainer.model import ChainerModel
 from dlb_chainer.registry import one_after_another
@@ -58,6 +58,8 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
         warnings.catch_warnings(),
         _functions(modules, "dilated_max_pooling", "prelu", "rms_normalization"),
         _functions(recurrent, "lstm_sequence", "gru_sequence", "rnn_sequence"),
+        _functions(functions, "choose"),
+        patch.dict(functions.FUNCTIONS, _whole_functions()),
         patch.object(chainer.FunctionNode, "apply", _valueless(chainer.FunctionNode.apply)),
         patch.object(exporter, "convert_parameter", _put_aside(weights)),
         _Kept(),
@@ -93,6 +95,14 @@ def _functions(module: ModuleType, *names: str) -> Any:
         for name in names
     }
     return patch.multiple(module, **functions)
+
+
+def _whole_functions() -> dict[str, Callable[..., Any]]:
+    """Functions of numbers that Chainer composes, or computes outside a graph, by their names."""
+    return {
+        name: fake_as_funcnode(functions.FUNCTIONS[name], name, experimental_warning=False)
+        for name in OPERATORS
+    }
 
 
 class _Kept(chainer.LinkHook):
@@ -292,6 +302,26 @@ def _prelu(called: FunctionConverterParams) -> Nodes:
     return graph.nodes(called.output_names)
 
 
+def _operator(called: FunctionConverterParams) -> Nodes:
+    """A function of numbers for which ONNX has an operator, and the exporter none."""
+    operator = OPERATORS[called.func.custom_function_node_name]
+    return (make_node(operator, called.input_names, called.output_names),)
+
+
+def _choose(called: FunctionConverterParams) -> Nodes:
+    """The exporter's own takes a condition for a constant."""
+    condition, *values = called.input_names
+    for place in (1, 2):
+        number = getattr(called.func, f"arg{place}", None)
+        if number is not None:
+            dtype = called.func.inputs[0].dtype
+            values.insert(place - 1, called.context.add_const(np.array(number, dtype), "number"))
+    graph = GraphBuilder()
+    truth = graph.op("Cast", [condition], to=onnx.TensorProto.BOOL)
+    graph.op("Where", [truth, *values])
+    return graph.nodes(called.output_names)
+
+
 def _where(called: FunctionConverterParams) -> Nodes:
     """The exporter's own leaves out the condition."""
     kept = called.context.add_param(called.func.condition, "kept")
@@ -344,7 +374,18 @@ def _recurrent(
 
 
 #: What replaces the exporter's own converters that are missing or write something else.
+#: By the function's name.
+OPERATORS = {
+    "acosh": "Acosh",
+    "asinh": "Asinh",
+    "atanh": "Atanh",
+    "ceil": "Ceil",
+    "floor": "Floor",
+    "round": "Round",
+    "sign": "Sign",
+}
 CONVERTERS = {
+    **dict.fromkeys(OPERATORS, _operator),
     "AveragePoolingND": _average_pooling,
     "ConvolutionND": _convolution_nd,
     "Deconvolution2DFunction": _deconvolution,
@@ -354,6 +395,7 @@ CONVERTERS = {
     "LinearFunction": _linear,
     "Pad": _pad,
     "Where": _where,
+    "choose": _choose,
     "dilated_max_pooling": _dilated_max_pooling,
     "gru_sequence": _gru,
     "lstm_sequence": _lstm,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from contextvars import ContextVar
 from functools import partial
 
@@ -31,6 +32,20 @@ OPERATORS = {
 def affine(inputs: Variable, alpha: float, beta: float) -> Variable:
     scaled = inputs if alpha == 1 else inputs * alpha
     return scaled if beta == 0 else scaled + beta
+
+
+def acosh(inputs: Variable) -> Variable:
+    return F.log(inputs + F.sqrt(inputs - 1) * F.sqrt(inputs + 1))
+
+
+def asinh(inputs: Variable) -> Variable:
+    """Composed of the function of the distance from 0, which is exact on either side."""
+    away = F.absolute(inputs)
+    return F.sign(inputs) * F.log1p(away + away * away / (1 + F.sqrt(away * away + 1)))
+
+
+def atanh(inputs: Variable) -> Variable:
+    return (F.log1p(inputs) - F.log1p(-inputs)) / 2
 
 
 def celu(inputs: Variable, alpha: float) -> Variable:
@@ -78,6 +93,15 @@ def reciprocal(inputs: Variable) -> Variable:
     return 1 / inputs
 
 
+def rounded(inputs: Variable) -> Variable:
+    """To the even number where two are as near; F.fix and F.floor leave no gradient either."""
+    below = F.floor(inputs)
+    beyond = inputs.array - below.array
+    odd = below.array % 2
+    up = (beyond > 0.5) | ((beyond == 0.5) & (odd == 1))
+    return below + up.astype(inputs.dtype)
+
+
 def selu(inputs: Variable) -> Variable:
     """Composed, as :func:`elu`."""
     scale = 1.0507009873554804934
@@ -95,13 +119,22 @@ def softsign(inputs: Variable) -> Variable:
 #: By the function's name.
 FUNCTIONS = {
     "abs": F.absolute,
+    "acos": F.arccos,
+    "acosh": acosh,
     "affine": affine,
+    "asin": F.arcsin,
+    "asinh": asinh,
+    "atan": F.arctan,
+    "atanh": atanh,
+    "ceil": F.ceil,
     "celu": celu,
     "clip": clip,
     "cos": F.cos,
+    "cosh": F.cosh,
     "elu": elu,
     "erf": F.erf,
     "exp": F.exp,
+    "floor": F.floor,
     "hard_sigmoid": hard_sigmoid,
     "hard_swish": hard_swish,
     "leaky_relu": leaky_relu,
@@ -110,12 +143,16 @@ FUNCTIONS = {
     "neg": neg,
     "pow": power,
     "reciprocal": reciprocal,
+    "round": rounded,
     "selu": selu,
+    "sign": F.sign,
     "silu": silu,
     "sin": F.sin,
+    "sinh": F.sinh,
     "softplus": F.softplus,
     "softsign": softsign,
     "sqrt": F.sqrt,
+    "tan": F.tan,
 }
 
 
@@ -128,11 +165,37 @@ def elementwise(node: Node) -> partial[Variable]:
     return partial(apply, **node.attributes)
 
 
-def binary(first: Variable, second: Variable, function: str, shape: tuple[int, ...]) -> Variable:
-    values = [
+def repeated(values: Iterable[Variable], shape: tuple[int, ...]) -> list[Variable]:
+    """Values in the shape of a sample, along whose axes some are repeated."""
+    return [
         each if each.shape[1:] == shape else F.broadcast_to(each, (len(each), *shape))
-        for each in map(chainer.as_variable, (first, second))
+        for each in map(chainer.as_variable, values)
     ]
+
+
+def where(
+    condition: Variable,
+    *values: Variable,
+    first: float | None,
+    second: float | None,
+    shape: tuple[int, ...],
+) -> Variable:
+    chosen, *others = repeated((condition, *values), shape)
+    rest = iter(others)
+    return choose(chosen, *(next(rest) if each is None else each for each in (first, second)))
+
+
+def choose(condition: Variable, first: Variable | float, second: Variable | float) -> Variable:
+    """Of two values of one shape, of which one may be a number."""
+    both = (
+        each if isinstance(each, Variable) else condition.xp.full_like(condition.array, each)
+        for each in (first, second)
+    )
+    return F.where(condition.array != 0, *both)
+
+
+def binary(first: Variable, second: Variable, function: str, shape: tuple[int, ...]) -> Variable:
+    values = repeated((first, second), shape)
     result: Variable = OPERATORS[function](*values)
     if EXPORTING.get() or function not in ("max", "min"):
         return result

@@ -143,6 +143,10 @@ LAYERS = {
         "equal numbers",
         lambda node: partial(functions.binary, function=node.function, shape=node.shape),
     ),
+    "where": Layer(
+        "native: F.where; values are broadcast first",
+        lambda node: partial(functions.where, shape=node.shape, **node.attributes),
+    ),
     "matmul": Layer("native", lambda node: F.matmul),
     "scale": Layer(
         "native: a parameter that is broadcast and multiplies",

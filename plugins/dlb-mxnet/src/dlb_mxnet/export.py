@@ -86,25 +86,28 @@ def export(model: MXNetModel | UserBlock, path: Path) -> str:
     return f"mxnet.onnx.export_model {mx.__version__}"
 
 
-@MXNetGraph.register("erf")
-def _erf(node: Any, **context: Any) -> list[NodeProto]:
-    """MXNet's exporter has none."""
+def _operator(operator: str, node: Any, **context: Any) -> list[NodeProto]:
+    """One for which MXNet's exporter has none."""
     name, inputs, _ = get_inputs(node, context)
-    return [make_node("Erf", inputs, [name], name=name)]
+    return [make_node(operator, inputs, [name], name=name)]
 
 
-@MXNetGraph.register("softsign")
-def _softsign(node: Any, **context: Any) -> list[NodeProto]:
-    """MXNet's exporter has none."""
-    name, inputs, _ = get_inputs(node, context)
-    return [make_node("Softsign", inputs, [name], name=name)]
-
-
-@MXNetGraph.register("broadcast_maximum")
-def _maximum(node: Any, **context: Any) -> list[NodeProto]:
-    """MXNet's exporter has none."""
-    name, inputs, _ = get_inputs(node, context)
-    return [make_node("Max", inputs, [name], name=name)]
+#: By MXNet's name. :func:`dlb_mxnet.functions.rounded` puts ``rint`` in its place.
+OPERATORS = {
+    "arccosh": "Acosh",
+    "arcsinh": "Asinh",
+    "arctanh": "Atanh",
+    "broadcast_maximum": "Max",
+    "broadcast_minimum": "Min",
+    "cosh": "Cosh",
+    "erf": "Erf",
+    "rint": "Round",
+    "sign": "Sign",
+    "sinh": "Sinh",
+    "softsign": "Softsign",
+}
+for name, operator in OPERATORS.items():
+    MXNetGraph.register(name)(partial(_operator, operator))
 
 
 @MXNetGraph.register("where")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import mxnet as mx
@@ -61,6 +62,16 @@ def power(F: Any, x: Any, dtype: str, alpha: float) -> Any:
     return x**alpha
 
 
+def rounded(F: Any, x: Any, dtype: str) -> Any:
+    """Composed, since F.rint rounds a half down, and not to the even number; exported as that."""
+    if EXPORTING.get():
+        return F.rint(x)
+    below = F.floor(x)
+    half = x - below == 0.5
+    odd = below - 2 * F.floor(below / 2)
+    return below + (x - below > 0.5) + half * odd
+
+
 def selu(F: Any, x: Any, dtype: str) -> Any:
     """Composed, since the gradient of the operator is wrong below 0, and its numbers are float32."""
     return elu(F, x, dtype, 1.6732632423543772848) * 1.0507009873554804934
@@ -69,13 +80,22 @@ def selu(F: Any, x: Any, dtype: str) -> Any:
 #: By the function's name: of the module of operators, the input, the dtype and the numbers.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": lambda F, x, dtype: F.abs(x),
+    "acos": lambda F, x, dtype: F.arccos(x),
+    "acosh": lambda F, x, dtype: F.arccosh(x),
     "affine": affine,
+    "asin": lambda F, x, dtype: F.arcsin(x),
+    "asinh": lambda F, x, dtype: F.arcsinh(x),
+    "atan": lambda F, x, dtype: F.arctan(x),
+    "atanh": lambda F, x, dtype: F.arctanh(x),
+    "ceil": lambda F, x, dtype: F.ceil(x),
     "celu": celu,
     "clip": clip,
     "cos": lambda F, x, dtype: F.cos(x),
+    "cosh": lambda F, x, dtype: F.cosh(x),
     "elu": elu,
     "erf": erf,
     "exp": lambda F, x, dtype: F.exp(x),
+    "floor": lambda F, x, dtype: F.floor(x),
     "hard_sigmoid": hard_sigmoid,
     "hard_swish": lambda F, x, dtype: x * F.minimum(F.relu(x + 3), 6) / 6,
     "leaky_relu": leaky_relu,
@@ -84,12 +104,16 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "neg": lambda F, x, dtype: F.negative(x),
     "pow": power,
     "reciprocal": lambda F, x, dtype: F.reciprocal(x),
+    "round": rounded,
     "selu": selu,
+    "sign": lambda F, x, dtype: F.sign(x),
     "silu": lambda F, x, dtype: x * F.sigmoid(x),
     "sin": lambda F, x, dtype: F.sin(x),
+    "sinh": lambda F, x, dtype: F.sinh(x),
     "softplus": lambda F, x, dtype: F.Activation(x, act_type="softrelu"),
     "softsign": lambda F, x, dtype: F.softsign(x),
     "sqrt": lambda F, x, dtype: F.sqrt(x),
+    "tan": lambda F, x, dtype: F.tan(x),
 }
 
 
@@ -118,6 +142,31 @@ class Binary(Operator):
         for value, part in ((first, share), (second, 1 - share)):
             result = result + F.broadcast_mul(value - F.BlockGrad(value), part)
         return result
+
+
+class Where(Operator):
+    """Of two values by a third; the operator reads values of one shape."""
+
+    def __init__(self, node: Node, dtype: str) -> None:
+        super().__init__(first=node.first, second=node.second)
+        #: An input as large as the value, which others are repeated to; None if none is.
+        self.largest = dict(zip(node.input_shapes, range(len(node.inputs)))).get(node.shape)
+        self.repeats = tuple(shape != node.shape for shape in node.input_shapes)
+        with self.name_scope():
+            for number in (node.first, node.second):
+                if number is not None:
+                    array = mx.nd.full((1,) * (1 + len(node.shape)), number, dtype=dtype)
+                    self.number = self.params.get_constant("number", array)
+
+    def hybrid_forward(self, F: Any, *values: Any, number: Any = None) -> Any:
+        like = reduce(F.broadcast_add, values) if self.largest is None else values[self.largest]
+        condition, *both = (
+            F.broadcast_like(each, like) if repeated else each
+            for each, repeated in zip(values, self.repeats)
+        )
+        if number is not None:
+            both.insert(self.second is not None, F.broadcast_like(number, condition))
+        return F.where(condition, *both)
 
 
 class Reduce(Operator):

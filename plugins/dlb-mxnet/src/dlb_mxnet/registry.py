@@ -132,6 +132,10 @@ LAYERS = {
         "native; of max and min, equal numbers share a gradient that the operator gives to the first",
         lambda node, dtype: functions.Binary(node.function),
     ),
+    "where": Layer(
+        "native: where; values are broadcast first",
+        lambda node, dtype: functions.Where(node, dtype),
+    ),
     "matmul": Layer("native", lambda node, dtype: modules.Operator("linalg_gemm2")),
     "scale": Layer(
         "native: a parameter that multiplies",

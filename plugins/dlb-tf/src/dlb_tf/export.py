@@ -12,7 +12,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tf2onnx
-from tf2onnx.onnx_opset.controlflow import Select
 from tf2onnx.onnx_opset.nn import ConvOp, ConvTranspose
 
 from dlb_tf import pools, recurrent
@@ -141,11 +140,8 @@ def _prelu(context: Any, node: Any, name: str, arguments: list[Any]) -> None:
 
 
 def _where(context: Any, node: Any, name: str, arguments: list[Any]) -> None:
-    """tf2onnx's own is a sum of products, even of a condition that is constant."""
-    if node.inputs[0].is_const():
-        node.type = "Where"
-    else:
-        Select.version_9(context, node)
+    """tf2onnx's own is a sum of products, which is no number where one that is not chosen is infinite."""
+    node.type = "Where"
 
 
 def _array(variable: keras.Variable) -> np.ndarray:

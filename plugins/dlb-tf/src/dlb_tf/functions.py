@@ -69,13 +69,22 @@ def selu(inputs: tf.Tensor) -> tf.Tensor:
 #: By the function's name.
 FUNCTIONS = {
     "abs": tf.abs,
+    "acos": tf.acos,
+    "acosh": tf.acosh,
     "affine": affine,
+    "asin": tf.asin,
+    "asinh": tf.asinh,
+    "atan": tf.atan,
+    "atanh": tf.atanh,
+    "ceil": tf.math.ceil,
     "celu": celu,
     "clip": clip,
     "cos": tf.cos,
+    "cosh": tf.cosh,
     "elu": elu,
     "erf": tf.math.erf,
     "exp": tf.exp,
+    "floor": tf.floor,
     "hard_sigmoid": hard_sigmoid,
     "hard_swish": hard_swish,
     "leaky_relu": leaky_relu,
@@ -84,12 +93,16 @@ FUNCTIONS = {
     "neg": tf.negative,
     "pow": power,
     "reciprocal": tf.math.reciprocal,
+    "round": tf.round,
     "selu": selu,
+    "sign": tf.sign,
     "silu": tf.nn.silu,
     "sin": tf.sin,
+    "sinh": tf.sinh,
     "softplus": tf.nn.softplus,
     "softsign": tf.nn.softsign,
     "sqrt": tf.sqrt,
+    "tan": tf.tan,
 }
 
 
@@ -132,6 +145,19 @@ class Binary(Operator):
         # Of two equal numbers, TensorFlow gives the first the whole gradient.
         first, second = inputs
         return tf.where(tf.equal(first, second), (first + second) / 2, function(first, second))
+
+
+class Where(Operator):
+    """Of two values by a third; one of both may be a number."""
+
+    def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:
+        condition, *values = inputs
+        rest = iter(values)
+        first, second = (
+            next(rest) if each is None else tf.constant(each, condition.dtype)
+            for each in (self.first, self.second)
+        )
+        return tf.where(tf.cast(condition, tf.bool), first, second)
 
 
 class MatMul(Operator):

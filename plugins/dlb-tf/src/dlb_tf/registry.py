@@ -227,6 +227,10 @@ LAYERS = {
         "native; max and min composed of where, for their gradient of equal numbers",
         lambda node, layouts: [functions.Binary(node.function)],
     ),
+    "where": Layer(
+        "native: tf.where",
+        lambda node, layouts: [functions.Where(first=node.first, second=node.second)],
+    ),
     "matmul": Layer(
         "native; feature maps are permuted to NCHW before it, and back",
         lambda node, layouts: [functions.matmul(node, layouts)],

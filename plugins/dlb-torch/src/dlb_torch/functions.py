@@ -49,13 +49,22 @@ def softplus(inputs: Tensor) -> Tensor:
 #: By the function's name.
 FUNCTIONS = {
     "abs": torch.abs,
+    "acos": torch.acos,
+    "acosh": torch.acosh,
     "affine": affine,
+    "asin": torch.asin,
+    "asinh": torch.asinh,
+    "atan": torch.atan,
+    "atanh": torch.atanh,
+    "ceil": torch.ceil,
     "celu": celu,
     "clip": torch.clamp,
     "cos": torch.cos,
+    "cosh": torch.cosh,
     "elu": F.elu,
     "erf": torch.erf,
     "exp": torch.exp,
+    "floor": torch.floor,
     "hard_sigmoid": hard_sigmoid,
     "hard_swish": hard_swish,
     "leaky_relu": F.leaky_relu,
@@ -64,12 +73,16 @@ FUNCTIONS = {
     "neg": torch.neg,
     "pow": power,
     "reciprocal": torch.reciprocal,
+    "round": torch.round,
     "selu": F.selu,
+    "sign": torch.sign,
     "silu": F.silu,
     "sin": torch.sin,
+    "sinh": torch.sinh,
     "softplus": softplus,
     "softsign": F.softsign,
     "sqrt": torch.sqrt,
+    "tan": torch.tan,
 }
 #: torch's names of a function's numbers, where they are others.
 RENAMED = {("leaky_relu", "alpha"): "negative_slope"}
@@ -92,6 +105,16 @@ class Elementwise(nn.Module):
 
 def binary(node: Node) -> nn.Module:
     return Operator({"max": "maximum", "min": "minimum"}.get(node.function, node.function))
+
+
+class Where(Operator):
+    """Of two values by a third; one of both may be a number."""
+
+    def forward(self, condition: Tensor, *values: Tensor) -> Tensor:
+        rest = iter(values)
+        numbers = self.arguments["first"], self.arguments["second"]
+        first, second = (next(rest) if each is None else each for each in numbers)
+        return torch.where(condition.bool(), first, second)
 
 
 def reduce(node: Node) -> nn.Module:

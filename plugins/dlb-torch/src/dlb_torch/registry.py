@@ -95,6 +95,9 @@ LAYERS = {
     "add": Layer("native", lambda node: modules.Operator("add")),
     "mul": Layer("native", lambda node: modules.Operator("mul")),
     "binary": Layer("native", lambda node: functions.binary(node)),
+    "where": Layer(
+        "native: where", lambda node: functions.Where(first=node.first, second=node.second)
+    ),
     "matmul": Layer("native", lambda node: modules.Operator("matmul")),
     "scale": Layer(
         "native: a parameter that multiplies",

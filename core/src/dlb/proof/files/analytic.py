@@ -19,7 +19,7 @@ from onnx import helper
 from dlb.graph.blocks import Block
 from dlb.graph.elementwise import FUNCTIONS
 from dlb.graph.evaluate import names_read
-from dlb.graph.layout import LAYOUT, RESIZING
+from dlb.graph.layout import LAYOUT, RESIZING, SELECTING
 from dlb.graph.operations import reader_of
 from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace, attributes_of
@@ -29,13 +29,14 @@ __all__ = ["is_analytic", "show_functions", "undecided_nodes"]
 
 # fmt: off
 _ANALYTIC = LAYOUT | {
-    "Add", "AveragePool", "BatchNormalization", "Concat", "Conv", "ConvTranspose", "Cos",
-    "Cosh", "CumSum", "Div", "Dropout", "Einsum", "Erf", "Exp", "Expand", "GRU", "Gelu", "Gemm",
-    "GlobalAveragePool", "GroupNormalization", "InstanceNormalization", "LRN", "LSTM",
-    "LayerNormalization", "Log", "LogSoftmax", "LpNormalization", "MatMul", "Mean", "Mish",
-    "Mul", "Neg", "Pad", "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceLogSum",
-    "ReduceLogSumExp", "ReduceMean", "ReduceSum", "ReduceSumSquare", "Sigmoid", "Sin", "Sinh", "Slice",
-    "Softmax", "Softplus", "Split", "Sqrt", "Sub", "Sum", "Swish", "Tanh", "Tile",
+    "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "AveragePool", "BatchNormalization",
+    "Concat", "Conv", "ConvTranspose", "Cos", "Cosh", "CumSum", "Div", "Dropout", "Einsum", "Erf",
+    "Exp", "Expand", "GRU", "Gelu", "Gemm", "GlobalAveragePool", "GroupNormalization",
+    "InstanceNormalization", "LRN", "LSTM", "LayerNormalization", "Log", "LogSoftmax",
+    "LpNormalization", "MatMul", "Mean", "Mish", "Mul", "Neg", "Pad", "Pow", "RMSNormalization",
+    "Reciprocal", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceSum",
+    "ReduceSumSquare", "Sigmoid", "Sin", "Sinh", "Slice", "Softmax", "Softplus", "Split", "Sqrt",
+    "Sub", "Sum", "Swish", "Tan", "Tanh", "Tile",
 }
 # fmt: on
 #: Noise reaches every piece of these operators, so equal values show that their attributes agree.
@@ -84,10 +85,8 @@ def is_analytic(traced: Trace, node: onnx.NodeProto) -> bool:
     """Whether the function of a node has no kink, no jump, no bound and no choice."""
     if node.op_type == "Cast":
         return traced.values[node.output[0]].dtype == traced.values[node.input[0]].dtype
-    if node.op_type in (
-        "Gather",
-        *RESIZING,
-    ):  # of indices and sizes that do not depend on the input
+    # Of indices and sizes that do not depend on the input.
+    if node.op_type in ("Gather", *SELECTING, *RESIZING):
         return traced.live.isdisjoint(node.input[1:])
     if node.op_type == "Where" and node.input[0] not in traced.live:
         return True
@@ -214,4 +213,7 @@ def _complete_attributes(traced: Trace, node: onnx.NodeProto) -> str:
     defaults = [entry.default_value for entry in schema.attributes.values()]
     default_node = helper.make_node(node.op_type, [], [])
     default_node.attribute.extend(entry for entry in defaults if entry.type)
-    return repr(sorted({**attributes_of(default_node), **attributes_of(node)}.items()))
+    attributes = {**attributes_of(default_node), **attributes_of(node)}
+    if node.op_type == "Cast":  # others are of types that no graph of real numbers has
+        attributes = {"to": attributes["to"]}
+    return repr(sorted(attributes.items()))

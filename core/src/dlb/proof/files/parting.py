@@ -169,7 +169,7 @@ def _same_numbers(first: Array, second: Array, tolerance: float) -> bool:
     """Whether two values hold the same real numbers in any order. Integers are the same by chance."""
     if first.dtype.kind != "f" or second.dtype.kind != "f":
         return False
-    one, other = (np.sort(value.astype(np.float64), axis=None) for value in (first, second))
+    one, other = (np.sort(value, axis=None) for value in map(_comparable, (first, second)))
     return bool(relative_l2(one, other) <= tolerance)
 
 
@@ -179,7 +179,17 @@ def _live_values(traced: Trace) -> list[str]:
 
 
 def _norm(value: Array) -> float:
-    return float(np.linalg.norm(value.astype(np.float64).ravel()))
+    return float(np.linalg.norm(_comparable(value).ravel()))
+
+
+#: What NaN and the infinities count as: numbers of the size of noise that are hardly among it.
+_NAN, _INFINITY, _BELOW = 1.237168, 2.713954, -3.162471
+
+
+def _comparable(value: Array) -> Array:
+    """A value in float64; NaN and infinities are equal to themselves where a function is not defined."""
+    numbers: npt.NDArray[np.float64] = value.astype(np.float64)
+    return np.nan_to_num(numbers, nan=_NAN, posinf=_INFINITY, neginf=_BELOW)
 
 
 def _is_equal(
@@ -191,7 +201,9 @@ def _is_equal(
     equal_values: Mapping[str, list[str]],
 ) -> bool:
     """Whether two values hold the same numbers, in the same layout or in another."""
-    first_value, second_value = first.values[first_name], second.values[second_name]
+    first_value, second_value = (
+        _comparable(each) for each in (first.values[first_name], second.values[second_name])
+    )
     if any(
         relative_l2(second_value.squeeze(), arranged) <= tolerance
         for arranged in transpositions(first_value, second_value)

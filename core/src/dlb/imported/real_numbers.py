@@ -1,0 +1,357 @@
+"""Truths and integers that a graph computes, as real numbers: layers compute no others.
+
+A truth is 0 or 1. On these, Not is 1 - x, And a product, Or a sum less a product, and a comparison a sign of a
+difference: the graph after it has the same values as real numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from dlb.errors import UnsupportedError
+from dlb.graph.layout import LAYOUT
+from dlb.graph.precision import REAL_TYPES, in_precision
+from dlb.graph.trace import Trace, attributes_of, trace
+
+__all__ = ["as_real_numbers"]
+
+Array = npt.NDArray[Any]
+
+#: Operators that compute a truth, and those that read truths as numbers.
+_LOGIC = frozenset(
+    ("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Xor")
+)
+#: Operators all of whose inputs are numbers of one type.
+_ALL_INPUTS = _LOGIC | {
+    *("Add", "Concat", "Div", "Einsum", "Gemm", "MatMul", "Max", "Mean", "Min", "Mod", "Mul"),
+    *("Clip", "PRelu", "Pow", "Sub", "Sum", "Where"),
+}
+#: Operators that read their first input as numbers of any type.
+_FIRST_INPUT = LAYOUT | {
+    *(
+        "Abs",
+        "Cast",
+        "CastLike",
+        "Expand",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "MaxPool",
+        "Neg",
+    ),
+    *("ReduceL1", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare", "Relu"),
+    *("Resize", "Sign", "Slice", "Split", "Tile"),
+}
+#: Operators of quantised numbers.
+_QUANTISED = frozenset(
+    (
+        "ConvInteger",
+        "DequantizeLinear",
+        "MatMulInteger",
+        "QLinearConv",
+        "QLinearMatMul",
+        "QuantizeLinear",
+    )
+)
+#: Operators whose other live inputs are indices of a table.
+_LOOKING_UP = ("Gather", "GatherElements", "GatherND", "OneHot")
+#: Operators without which no value is anything but real.
+_WHOLE = _LOGIC | _QUANTISED | {"Cast", "CastLike"}
+_OWN = ("", "ai.onnx")
+#: The first operator sets that have Sign, and Round.
+_SIGN, _ROUND = 9, 11
+_DOUBLE = np.dtype(np.float64)
+
+
+def as_real_numbers(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """A model in float64 whose values that depend on the input are real, whatever they are in ``model``.
+
+    Returns:
+        None if they are real already, if integers look up a table, or if an operator is none of those whose
+        numbers may be of another type.
+
+    Raises:
+        UnsupportedError: the model cannot be run.
+    """
+    operators = {node.op_type for node in model.graph.node}
+    whole_inputs = any(
+        value.type.tensor_type.elem_type not in REAL_TYPES for value in model.graph.input
+    )
+    if operators & {"If", "Loop", "Scan"} or not (operators & _WHOLE or whole_inputs):
+        return None
+    opset = next((entry.version for entry in model.opset_import if entry.domain in _OWN), 0)
+    compares = operators & _WHOLE - {"And", "Not", "Or", "Xor"}
+    if opset < (_ROUND if operators & _QUANTISED else _SIGN if compares else 0):
+        return None
+    model = in_precision(model, TensorProto.DOUBLE)
+    traced = trace(model)
+    graph = _Graph(model, traced)
+    whole = {name for name in traced.live if name in traced.values and graph.is_whole(name)}
+    if not whole:
+        return None
+    live_nodes = [node for node in traced.nodes if not traced.live.isdisjoint(node.output)]
+    for node in live_nodes:
+        if node.op_type in _LOOKING_UP and not traced.live.isdisjoint(node.input[1:]):
+            return None
+        if whole.isdisjoint((*node.input, *node.output)):
+            continue
+        if node.op_type not in _ALL_INPUTS | _FIRST_INPUT | _QUANTISED:
+            return None
+    return graph.written()
+
+
+class _Graph:
+    def __init__(self, model: onnx.ModelProto, traced: Trace) -> None:
+        self.model, self.traced = model, traced
+        self.constants: dict[str, Array] = {}
+        self.nodes: list[onnx.NodeProto] = []
+
+    def is_whole(self, name: str) -> bool:
+        """Whether a value has truths or integers."""
+        return self.traced.values[name].dtype.kind in "biu"
+
+    def written(self) -> onnx.ModelProto:
+        """The model with every live value real."""
+        for node in self.traced.nodes:
+            if self.traced.live.isdisjoint(node.output):
+                self.nodes.append(node)
+            else:
+                self.nodes += self._real(node)
+        written = onnx.ModelProto()
+        written.CopyFrom(self.model)
+        graph = written.graph
+        del graph.node[:]
+        del graph.value_info[:]
+        graph.node.extend(self.nodes)
+        graph.initializer.extend(
+            numpy_helper.from_array(array, name) for name, array in self.constants.items()
+        )
+        for value in (*graph.input, *graph.output):
+            if value.name in self.traced.live:
+                value.type.tensor_type.elem_type = TensorProto.DOUBLE
+        return written
+
+    def _real(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+        """The node, or those that compute the same of real numbers."""
+        new = onnx.NodeProto()
+        new.CopyFrom(node)
+        if node.op_type in _QUANTISED:
+            parts = _Parts(self, new)
+            _RULES[node.op_type](parts)
+            yield from parts.nodes
+            return
+        count = len(node.input) if node.op_type in _ALL_INPUTS else 1
+        for place, name in enumerate(node.input[:count]):
+            if name and name not in self.traced.live and self.is_whole(name):
+                new.input[place] = self.constant(name)
+        of_whole = [self.is_whole(name) for name in node.input[:count] if name]
+        integers = node.op_type in ("Div", "Mod") and all(of_whole)
+        if node.op_type == "Mod" and not integers:
+            raise UnsupportedError("a remainder of real numbers is no layer's")
+        rule = _RULES.get(node.op_type + ("/integers" if integers else ""))
+        casts = node.op_type in ("Cast", "CastLike")
+        if casts:
+            kinds = [
+                self.traced.values[name].dtype.kind for name in (node.input[0], node.output[0])
+            ]
+            rule = _cast_rule(*kinds)
+        if rule is None:
+            yield new
+            return
+        parts = _Parts(self, new)
+        rule(parts)
+        yield from parts.nodes
+
+    def constant(self, name: str, shape: Sequence[int] | None = None) -> str:
+        """The name of a constant's numbers as real ones, in another shape if there is one."""
+        array = self.traced.values[name].astype(_DOUBLE)
+        shape = array.shape if shape is None else shape
+        real = f"{name}/real/{'x'.join(map(str, shape))}"
+        self.constants[real] = array.reshape(shape)
+        return real
+
+    def number(self, value: float) -> str:
+        """The name of a constant number."""
+        name = f"dlb/{value:g}"
+        self.constants[name] = np.array(value, _DOUBLE)
+        return name
+
+
+class _Parts:
+    """Nodes that stand for one, the last of which has its output."""
+
+    def __init__(self, graph: _Graph, node: onnx.NodeProto) -> None:
+        self.graph, self.node = graph, node
+        self.inputs = list(node.input)
+        self.nodes: list[onnx.NodeProto] = []
+
+    def add(self, operator: str, *inputs: str, last: bool = False, **attributes: Any) -> str:
+        """Add a node, and return its output: that of the node that is replaced if it is the last."""
+        output = self.node.output[0]
+        name = output if last else f"{output}/{operator.lower()}{len(self.nodes) or ''}"
+        label = (self.node.name or output) if last else name
+        self.nodes.append(helper.make_node(operator, inputs, [name], label, **attributes))
+        return name
+
+    def less(self, last: bool, first: str, second: str) -> str:
+        """1 where the first is smaller."""
+        sign = self.add("Sign", self.add("Sub", second, first))
+        return self.add("Relu", sign, last=last)
+
+    def real(self, x: str, scale: str, zero: str, axis: int, last: bool = False) -> str:
+        """(x - zero) * scale, of numbers that lie along an axis if there are several."""
+        if x not in self.graph.traced.live and self.graph.is_whole(x):
+            x = self.graph.constant(x)
+        if zero and not self.is_zero(zero):
+            x = self.add("Sub", x, self.along(zero, axis), last=last and not scale)
+        elif last and not scale:
+            return self.add("Identity", x, last=True)
+        return self.add("Mul", x, self.along(scale, axis), last=last) if scale else x
+
+    def quantized(self, x: str, scale: str, zero: str, axis: int) -> str:
+        """x / scale, rounded, plus zero, within the bounds of the type."""
+        x = self.add("Round", self.add("Div", x, self.along(scale, axis)))
+        if zero and not self.is_zero(zero):
+            x = self.add("Add", x, self.along(zero, axis))
+        bounds = np.iinfo(self.graph.traced.values[self.node.output[0]].dtype)
+        low, high = self.graph.number(bounds.min), self.graph.number(bounds.max)
+        return self.add("Clip", x, low, high, last=True)
+
+    def is_zero(self, name: str) -> bool:
+        """Whether a value is a constant of zeros."""
+        return name not in self.graph.traced.live and not self.graph.traced.values[name].any()
+
+    def along(self, name: str, axis: int) -> str:
+        """A constant whose numbers lie along an axis of the node's first value; a live value as it is."""
+        traced = self.graph.traced
+        if name in traced.live or traced.values[name].size == 1:
+            return name if name in traced.live else self.graph.constant(name, ())
+        rank = max(traced.values[each].ndim for each in (self.node.input[0], self.node.output[0]))
+        shape = [1] * rank
+        shape[axis] = traced.values[name].size
+        return self.graph.constant(name, shape)
+
+    def bias(self, name: str, first_scale: str, second_scale: str) -> str:
+        """The integers that a convolution of quantised numbers adds, times both scales."""
+        values = self.graph.traced.values
+        rank = values[self.node.output[0]].ndim
+        numbers = values[name] * (values[first_scale] * values[second_scale]).reshape(-1)
+        self.graph.constants[f"{name}/real"] = numbers.reshape(-1, *[1] * (rank - 2))
+        return f"{name}/real"
+
+    def opposite(self, truth: str) -> str:
+        """1 - x."""
+        return self.add("Sub", self.graph.number(1), truth, last=True)
+
+    def differs(self) -> str:
+        """1 where the two differ."""
+        return self.add("Abs", self.add("Sign", self.add("Sub", *self.inputs)))
+
+    def whole_part(self, name: str) -> str:
+        """A number without its digits after the point."""
+        size = self.add("Floor", self.add("Abs", name))
+        return self.add("Mul", self.add("Sign", name), size, last=True)
+
+
+def _dequantized(parts: _Parts) -> None:
+    x, scale, zero = _padded(parts.inputs, 3)
+    parts.real(x, scale, zero, attributes_of(parts.node).get("axis", 1), last=True)
+
+
+def _quantized(parts: _Parts) -> None:
+    x, scale, zero = _padded(parts.inputs, 3)
+    parts.quantized(x, scale, zero, attributes_of(parts.node).get("axis", 1))
+
+
+def _product_of_quantized(parts: _Parts) -> None:
+    """QLinearMatMul and QLinearConv; the weights of a convolution have a scale for each output."""
+    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = parts.inputs[:8]
+    conv = parts.node.op_type == "QLinearConv"
+    first = parts.real(a, a_scale, a_zero, 1)
+    second = parts.real(b, b_scale, b_zero, 0 if conv else -1)
+    if conv:
+        product = parts.add("Conv", first, second, **attributes_of(parts.node))
+        if len(parts.inputs) > 8:
+            product = parts.add("Add", product, parts.bias(parts.inputs[8], a_scale, b_scale))
+    else:
+        product = parts.add("MatMul", first, second)
+    parts.quantized(product, scale, zero, 1)
+
+
+def _product_of_integers(parts: _Parts) -> None:
+    """MatMulInteger and ConvInteger: products of differences from the zero points."""
+    a, b, a_zero, b_zero = _padded(parts.inputs, 4)
+    conv = parts.node.op_type == "ConvInteger"
+    # The first matrix may have a zero point for each row.
+    first = parts.real(a, "", a_zero, 1 if conv else -2)
+    second = parts.real(b, "", b_zero, 0 if conv else -1)
+    attributes = attributes_of(parts.node) if conv else {}
+    parts.add("Conv" if conv else "MatMul", first, second, last=True, **attributes)
+
+
+def _padded(names: Sequence[str], count: int) -> list[str]:
+    return [*names, *[""] * count][:count]
+
+
+def _remainder(parts: _Parts) -> None:
+    """Of a division that is rounded down; with ``fmod``, towards 0."""
+    first, second = parts.inputs
+    quotient = parts.add("Div", first, second)
+    if attributes_of(parts.node).get("fmod", 0):
+        size = parts.add("Floor", parts.add("Abs", quotient))
+        rounded = parts.add("Mul", parts.add("Sign", quotient), size)
+    else:
+        rounded = parts.add("Floor", quotient)
+    parts.add("Sub", first, parts.add("Mul", rounded, second), last=True)
+
+
+def _cast_rule(source: str, target: str) -> Callable[[_Parts], Any]:
+    """A cast from one kind of NumPy's to another."""
+    if target == "b" and source != "b":
+        return lambda parts: parts.add("Abs", parts.add("Sign", parts.inputs[0]), last=True)
+    if target in "iu" and source == "f":
+        return lambda parts: parts.whole_part(parts.inputs[0])
+    return lambda parts: parts.add("Identity", parts.inputs[0], last=True)
+
+
+def _either(parts: _Parts) -> None:
+    twice = parts.add("Mul", parts.graph.number(2), parts.add("Mul", *parts.inputs))
+    parts.add("Sub", parts.add("Add", *parts.inputs), twice, last=True)
+
+
+def _where(parts: _Parts) -> None:
+    condition, first, second = parts.inputs
+    truth = parts.add("Cast", condition, to=TensorProto.BOOL)
+    parts.add("Where", truth, first, second, last=True)
+
+
+_RULES: Mapping[str, Callable[[_Parts], Any]] = {
+    "And": lambda parts: parts.add("Mul", *parts.inputs, last=True),
+    "ConvInteger": _product_of_integers,
+    "DequantizeLinear": _dequantized,
+    "Div/integers": lambda parts: parts.whole_part(parts.add("Div", *parts.inputs)),
+    "Equal": lambda parts: parts.opposite(parts.differs()),
+    "Greater": lambda parts: parts.less(True, parts.inputs[1], parts.inputs[0]),
+    "GreaterOrEqual": lambda parts: parts.opposite(parts.less(False, *parts.inputs)),
+    "Less": lambda parts: parts.less(True, *parts.inputs),
+    "LessOrEqual": lambda parts: parts.opposite(
+        parts.less(False, parts.inputs[1], parts.inputs[0])
+    ),
+    "MatMulInteger": _product_of_integers,
+    "Mod/integers": _remainder,
+    "Not": lambda parts: parts.opposite(parts.inputs[0]),
+    "Or": lambda parts: parts.add(
+        "Sub", parts.add("Add", *parts.inputs), parts.add("Mul", *parts.inputs), last=True
+    ),
+    "QLinearConv": _product_of_quantized,
+    "QLinearMatMul": _product_of_quantized,
+    "QuantizeLinear": _quantized,
+    "Where": _where,
+    "Xor": _either,
+}

@@ -1,0 +1,204 @@
+"""ONNX files with truths, integers, and operators that ONNX defines by others: read as what they compute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnxruntime import InferenceSession
+from test_imported import CONV, before_head, conv, graph, head, kinds, node, real, saved
+
+from dlb.errors import UnsupportedError
+from dlb.graph.canonical import canonical_graph
+from dlb.graph.evaluate import evaluate
+from dlb.imported import import_file
+
+
+def after_conv(*nodes: onnx.NodeProto, **held: np.ndarray) -> onnx.ModelProto:
+    """Nodes from the map ``c`` [4, 5, 6] to the map ``h``, and a linear layer after them."""
+    return before_head([conv(), *nodes], {**CONV, **held}, 120)
+
+
+def compared(operator: str) -> onnx.ModelProto:
+    """A comparison of a map with what each channel has at most, as a number."""
+    most = node("ReduceMax", ["c"], ["most"], axes=[2, 3], keepdims=1)
+    half = node("Mul", ["most", "half"], ["bound"])
+    truth = node(operator, ["c", "bound"], ["truth"])
+    number = node("Cast", ["truth"], ["h"], to=TensorProto.FLOAT)
+    return after_conv(most, half, truth, number, half=np.float32(0.5))
+
+
+def joined(operator: str) -> onnx.ModelProto:
+    """Of two truths one."""
+    first, second = (node("Greater", ["c", name], [f"{name}?"]) for name in ("low", "high"))
+    both = node(operator, ["low?", "high?"], ["truth"])
+    number = node("Cast", ["truth"], ["h"], to=TensorProto.FLOAT)
+    return after_conv(first, second, both, number, low=np.float32(-0.2), high=np.float32(0.3))
+
+
+def chosen(*values: str, **held: np.ndarray) -> onnx.ModelProto:
+    """Of two values, by a third."""
+    wave, test = node("Sin", ["c"], ["wave"]), node("Less", ["c", "wave"], ["truth"])
+    return after_conv(wave, test, node("Where", ["truth", *values], ["h"]), **held)
+
+
+SCALE, ZERO = np.float32(0.05), np.int8(3)
+QUANTISED = [
+    node("QuantizeLinear", ["c", "scale", "zero"], ["q"]),
+    node("DequantizeLinear", ["q", "scale", "zero"], ["h"]),
+]
+SCALES, ZEROS = np.float32([0.1, 0.2, 0.05, 0.3]), np.int8([0, 1, -2, 5])
+PLACES = np.random.default_rng(4).integers(0, 6, (1, 4, 5, 3))
+
+
+def attention(**attributes: object) -> onnx.ModelProto:
+    """ONNX's own operator of the rows of a map as steps, with two heads."""
+    steps = np.array([-1, 20, 6])
+    weights = {name: real(6, 6) for name in "qkv"}
+    nodes = [
+        node("Reshape", ["c", "steps"], ["s"]),
+        *(node("MatMul", ["s", name], [name.upper()]) for name in weights),
+        node("Attention", ["Q", "K", "V"], ["A"], q_num_heads=2, kv_num_heads=2, **attributes),
+        node("MatMul", ["A", "o"], ["h"]),
+    ]
+    model = after_conv(*nodes, steps=steps, **weights, o=real(6, 6))
+    model.opset_import[0].version = 23
+    return model
+
+
+FILES: dict[str, tuple[onnx.ModelProto, set[str]]] = {
+    **{
+        name: (compared(name), {"elementwise"})
+        for name in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+    },
+    **{name: (joined(name), {"elementwise"}) for name in ("And", "Or", "Xor")},
+    "Not": (
+        after_conv(
+            node("Greater", ["c", "low"], ["t"]),
+            node("Not", ["t"], ["n"]),
+            node("Cast", ["n"], ["h"], to=TensorProto.FLOAT),
+            low=np.float32(0.1),
+        ),
+        {"elementwise"},
+    ),
+    "of two values": (chosen("c", "wave"), {"where"}),
+    "of a value and a number": (chosen("number", "wave", number=np.float32(0.25)), {"where"}),
+    "of a number for each channel": (
+        after_conv(
+            node("ReduceMean", ["c"], ["mean"], axes=[2, 3], keepdims=1),
+            node("Greater", ["c", "mean"], ["truth"]),
+            node("Where", ["truth", "mean", "c"], ["h"]),
+        ),
+        {"where"},
+    ),
+    "a quotient where there is one": (
+        after_conv(
+            node("Floor", ["c"], ["whole"]),
+            node("Equal", ["whole", "zero"], ["none"]),
+            node("Div", ["c", "whole"], ["q"]),
+            node("Where", ["none", "zero", "q"], ["h"]),
+            zero=np.float32(0),
+        ),
+        {"where"},
+    ),
+    "quantised numbers": (after_conv(*QUANTISED, scale=SCALE, zero=ZERO), {"elementwise"}),
+    "quantised channels": (
+        after_conv(*QUANTISED, scale=SCALES, zero=ZEROS),
+        {"elementwise"},
+    ),
+    "whole numbers": (
+        after_conv(
+            node("Cast", ["c"], ["i"], to=TensorProto.INT32),
+            node("Mul", ["i", "three"], ["m"]),
+            node("Div", ["m", "two"], ["d"]),
+            node("Cast", ["d"], ["h"], to=TensorProto.FLOAT),
+            three=np.int32(3),
+            two=np.int32(2),
+        ),
+        {"elementwise"},
+    ),
+    "selected places": (
+        before_head(
+            [
+                node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+                node("Expand", ["places", "sizes"], ["p"]),
+                node("GatherElements", ["c", "p"], ["h"], axis=3),
+            ],
+            {**CONV, "places": PLACES, "sizes": np.array([2, 4, 5, 3])},
+            60,
+            shape=(2, 2, 5, 6),
+        ),
+        {"gather"},
+    ),
+    "slopes of single numbers": (
+        after_conv(node("PRelu", ["c", "slopes"], ["h"]), slopes=real(4, 5, 6)),
+        {"where", "scale"},
+    ),
+    "a root mean square of rows and columns": (
+        after_conv(node("RMSNormalization", ["c", "scale"], ["h"], axis=2), scale=real(5, 6)),
+        {"binary", "scale"},
+    ),
+    "attention as one operator": (attention(), {"attention"}),
+    "attention as one operator, causal": (attention(is_causal=1), {"attention"}),
+    "the largest of three": (
+        after_conv(
+            node("Sin", ["c"], ["s"]),
+            node("Cos", ["c"], ["o"]),
+            node("Max", ["c", "s", "o"], ["h"]),
+        ),
+        {"binary"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_layers_compute_what_the_operators_do(name: str, tmp_path: Path) -> None:
+    model, wanted = FILES[name]
+    if any(node.op_type == "RMSNormalization" for node in model.graph.node):
+        model.opset_import[0].version = 23
+    found = import_file(saved(tmp_path, model))
+    assert wanted <= set(kinds(found.workload.model)), kinds(found.workload.model)
+    _assert_same(model, found)
+
+
+def _assert_same(model: onnx.ModelProto, found: object) -> None:
+    """The layers have the values of the file as ONNX Runtime computes it."""
+    (given,) = model.graph.input
+    sizes = [size.dim_value or 2 for size in given.type.tensor_type.shape.dim]
+    kind = helper.tensor_dtype_to_np_dtype(given.type.tensor_type.elem_type)
+    inputs = (np.random.default_rng(5).standard_normal(sizes) * 2).astype(kind)
+    session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {given.name: inputs})
+    weights = {key: array.astype(np.float64) for key, array in found.weights.items()}  # type: ignore[attr-defined]
+    canonical = canonical_graph(found.workload.model, weights, dtype="float64")  # type: ignore[attr-defined]
+    real_inputs = inputs.astype(np.float64)
+    (value,) = evaluate(canonical, {canonical.graph.input[0].name: real_inputs}).values()
+    assert np.allclose(value, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_an_input_of_integers_that_looks_up_nothing_is_one_of_real_numbers(tmp_path: Path) -> None:
+    nodes = [
+        node("Cast", ["x"], ["f"], to=TensorProto.FLOAT),
+        node("MatMul", ["f", "w"], ["y"]),
+    ]
+    model = graph(nodes, {"w": real(7, 3)}, ("N", 7), kind=TensorProto.INT64)
+    found = import_file(saved(tmp_path, model))
+    assert found.workload.model.input.kind == "real"
+    _assert_same(model, found)
+
+
+def test_what_is_named_is_the_files_own_node(tmp_path: Path) -> None:
+    """Not one of the operators that stand for it."""
+    nodes = [
+        node("Greater", ["c", "low"], ["t"], name="greater"),
+        node("Cast", ["t"], ["n"], to=TensorProto.FLOAT),
+        node("Det", ["n"], ["h"], name="culprit"),
+    ]
+    ends, weights = head("h", 4)
+    held = {**CONV, "low": np.float32(0), **weights}
+    model = graph([conv(), *nodes, *ends], held, ("N", 2, 6, 6))
+    with pytest.raises(UnsupportedError, match=r"node '(greater|culprit)'"):
+        import_file(saved(tmp_path, model))
