@@ -24,6 +24,7 @@ from dlb import cli, record
 from dlb import workload as W
 from dlb.failure import Failure
 from dlb.graph.layout import LAYOUT
+from dlb.imported.real_numbers import WHOLE_OPERATORS
 from dlb.imported.rules import RULES as OPERATORS
 from dlb.proof import certificate, tolerances
 from dlb.proof.file_proof import CHECKS
@@ -434,9 +435,9 @@ def test_every_field_that_a_finding_is_shown_with_is_one() -> None:
 def test_every_operator_that_is_read_is_told() -> None:
     told = section(page("onnx.md"), "What is read")
     cells = [line.split("|")[1] for line in told.splitlines() if line.startswith("| `")]
-    # Einsum is read as the operators that it is written with.
+    # These are read as the operators that they are written with.
     read = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
-    assert read == {*OPERATORS, "Einsum"}
+    assert read == {*OPERATORS, *WHOLE_OPERATORS, "Einsum"}
     assert all(f"`{name}`" in told for name in LAYOUT)
 
 

@@ -299,8 +299,10 @@ def _judge(
             )
             judged.append(judge_step.judge(order[0], calibrate=True))
         if small and synchronous and not stage.prepared.reference.masks:
-            batches = map(batches_of(stage), range(min(REPLAYED, audit.steps)))
-            replay = judge_step.replay(order[0], batches, enough)
+            first = range(min(REPLAYED, audit.steps))
+            replay = judge_step.replay(
+                order[0], lambda: map(batches_of(stage), first), audit.losses, enough
+            )
         # In float64, a value may lie on the other side of a kink: then the same kernels must agree.
         for place, failed in enumerate(judged):
             if failed.wrong and small:

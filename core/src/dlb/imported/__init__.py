@@ -6,10 +6,13 @@ module            what it holds
 ``read``          from a path to a workload and its weights, or the reason why not
 ``reading``       what of a file is read: open sizes, inputs, one output
 ``joined``        several inputs as one
+``bodies``        operators that ONNX defines by others, as those
+``real_numbers``  truths and integers as real numbers
 ``importer``      reads the graph from its input to its logits: the layer of each value
 ``layers``        the imported layers, and the reasons why a node cannot be imported
 ``views``         index maps: where each number of a value lies in the layer's own value
 ``rules``         a rule for each operator: the layer that it means, and its weights
+``places``        numbers selected by constant indices, wherever they are
 ``slices``        padding, slicing, splitting and gathering
 ``transformers``  normalisations, GELU, attention, position tables, means, class tokens
 ``combining``     concatenations, sums and products of values

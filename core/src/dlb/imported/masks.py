@@ -9,6 +9,7 @@ import numpy.typing as npt
 import onnx
 
 from dlb.graph.masks import chosen_numbers, constant_mask
+from dlb.graph.trace import attributes_of
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
 from dlb.imported.samples_first import aligned, enlarged
@@ -16,7 +17,7 @@ from dlb.imported.views import ValueView, of_a_sample
 from dlb.workload.primitives import Mask, Where
 from dlb_worker.masks import packed
 
-__all__ = ["add_mask", "where"]
+__all__ = ["add_mask", "triangle", "where"]
 
 Array = npt.NDArray[Any]
 
@@ -34,6 +35,20 @@ def where(importer: Importer, node: onnx.NodeProto) -> ValueView:
         raise unsupported(node, "makes a constant of the input")
     view = enlarged(importer, node, found.name)
     return view if found.kept.all() else add_mask(importer, node, view, found.kept, found.value)
+
+
+def triangle(importer: Importer, node: onnx.NodeProto) -> ValueView:
+    """A Trilu: zeros above or below a diagonal of the last two axes."""
+    diagonal = importer.trace.constant(node, 1)
+    if diagonal is None and len(node.input) > 1 and node.input[1]:
+        raise unsupported(node, "its diagonal depends on the input")
+    upper = attributes_of(node).get("upper", 1)
+    part, number = (np.triu, np.tril)[not upper], int(diagonal or 0)
+    kept = part(np.ones(importer.value_shape(node.input[0]), bool), number)
+    if not kept.any():
+        raise unsupported(node, "makes a constant of the input")
+    view = importer.elementwise(node.input[0])
+    return view if kept.all() else add_mask(importer, node, view, kept, 0.0)
 
 
 def _chosen(importer: Importer, node: onnx.NodeProto) -> ValueView:

@@ -188,8 +188,13 @@ def reduce(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> 
     axes = attributes.get("axes", importer.trace.constant(node, 1))
     if 0 in shape:
         raise unsupported(node, "reduces a value without numbers")
-    numbers = range(len(shape)) if axes is None else np.ravel(axes).tolist()
+    numbers = [] if axes is None else np.ravel(axes).tolist()
+    if not numbers and not attributes.get("noop_with_empty_axes", 0):
+        numbers = list(range(len(shape)))
     value = samples_first(importer, node, node.input[0])
+    if value.shape[0] == 1:  # a batch of one, whose sample the whole value may be
+        reduces_batch = 0 in {value.axis(int(axis) % len(shape)) for axis in numbers}
+        value = samples_first(importer, node, node.input[0], alone=reduces_batch)
     reduced = tuple(sorted({value.axis(int(axis) % len(shape)) for axis in numbers}))
     if not reduced or 0 in reduced:
         raise unsupported(node, "reduces the batch; only axes of a sample are supported")
@@ -222,6 +227,7 @@ COMPOSED_REDUCTIONS: Mapping[str, tuple[Layer | None, str, str]] = {
     "ReduceL2": (Mul(), "ReduceSum", "sqrt"),
     "ReduceSumSquare": (Mul(), "ReduceSum", ""),
     "ReduceLogSum": (None, "ReduceSum", "log"),
+    "ReduceLogSumExp": (Elementwise(function="exp"), "ReduceSum", "log"),
 }
 
 

@@ -19,7 +19,7 @@ from dlb.graph.layout import LAYOUT
 from dlb.graph.precision import REAL_TYPES, in_precision
 from dlb.graph.trace import Trace, attributes_of, trace
 
-__all__ = ["as_real_numbers"]
+__all__ = ["WHOLE_OPERATORS", "as_real_numbers"]
 
 Array = npt.NDArray[Any]
 
@@ -66,6 +66,8 @@ _WHOLE = _LOGIC | _QUANTISED | {"Cast", "CastLike"}
 _OWN = ("", "ai.onnx")
 #: The first operator sets that have Sign, and Round.
 _SIGN, _ROUND = 9, 11
+#: Operators that are read, as sums, products and functions of real numbers.
+WHOLE_OPERATORS = _LOGIC | _QUANTISED
 _DOUBLE = np.dtype(np.float64)
 
 

@@ -24,7 +24,7 @@ from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
 from dlb.imported.layers import InputMisread, PendingAttention, unsupported
-from dlb.imported.masks import where
+from dlb.imported.masks import triangle, where
 from dlb.imported.normalisations import group_norm, rms_norm
 from dlb.imported.one_axis import add_map, map_layer, pads_of, rows_as_map, sizes_of
 from dlb.imported.places import select_places
@@ -491,6 +491,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Softmax", "LogSoftmax"), softmax),
     "Pow": power,
     "Cast": _truth,
+    "Trilu": lambda importer, node, attributes: triangle(importer, node),
     "Concat": concat,
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), arithmetic),
 }

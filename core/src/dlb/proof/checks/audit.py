@@ -74,6 +74,9 @@ PERTURBED_GRADIENTS = 5.0
 #: Losses of replays from perturbed weights that are so far apart say little about a loss. After the first
 #: step, rounding may take any value across a kink: a loss may be this far off though the perturbed one is not.
 REPLAY_GROWTH, REPLAY_LEAST = 1e-3, 5e-4
+#: A loss that is further off is replayed from so many other perturbed weights, whose numbers are moved so many
+#: times as far: a value that lies near a kink crosses it in some of them, as it may by another order of sums.
+REPLAYS_AGAIN, AGAIN_UNITS = 4, 16
 #: A weight is rounded once when a step changes it: at most one unit in its last place.
 ROUNDED_UNITS = 1.0
 
@@ -278,6 +281,14 @@ class Replay:
     losses: list[float] = field(default_factory=list)
     allowed: list[float] = field(default_factory=list)
 
+    def apart(self, told: Array) -> list[int]:
+        """The steps whose told losses are further off than what passes, or not finite."""
+        return [
+            step
+            for step, (loss, allowed) in enumerate(zip(self.losses, self.allowed))
+            if not abs(float(told[step]) - loss) <= allowed
+        ]
+
 
 class StepJudge:
     """Compares timed steps with the workload's definition of a step.
@@ -369,21 +380,42 @@ class StepJudge:
         )
 
     def replay(
-        self, first: AuditedStep, batches: Iterable[tuple[Array, Array]], enough: Callable[[], bool]
+        self,
+        first: AuditedStep,
+        batches: Callable[[], Iterable[tuple[Array, Array]]],
+        told: Array,
+        enough: Callable[[], bool],
     ) -> Replay:
         """Take the first steps from the weights before the first, and from perturbed ones.
 
-        It ends where rounding has grown so far that a loss would say little.
+        It ends where rounding has grown so far that a loss would say little. Where a told loss is off, the
+        steps are taken from more weights, perturbed further.
 
         Args:
             first: step 0.
-            batches: inputs and labels of the first steps, of all workers together.
-            enough: whether to stop before the next step.
+            batches: inputs and labels of the first steps, of all workers together, from the first again.
+            told: float64 [steps], the losses that steps told.
+            enough: whether to stop before the next step; not while a loss is in doubt.
         """
         before = _part(first.read()[0], "weights/")
         if not {*self.trained, *self.states} <= before.keys():
             return Replay()
-        starts = (before, perturbed(before, self.seed, self.units))
+        once = self._replay([before, perturbed(before, self.seed, self.units)], batches(), enough)
+        if not once.apart(told):
+            return once
+        further = [
+            perturbed(before, self.seed + number, AGAIN_UNITS * self.units)
+            for number in range(1, 1 + REPLAYS_AGAIN)
+        ]
+        return self._replay([before, *further], batches(), lambda: False)
+
+    def _replay(
+        self,
+        starts: Sequence[Mapping[str, Array]],
+        batches: Iterable[tuple[Array, Array]],
+        enough: Callable[[], bool],
+    ) -> Replay:
+        """The losses from the first of several starts, and how far those from the others are."""
         runs = [
             Updates(self.optimizer, {name: start[name] for name in self.trained})
             for start in starts
@@ -410,7 +442,7 @@ class StepJudge:
                 }
                 updates.step(shaped, learning_rate(self.optimizer, self.schedule, step))
             path.unlink()
-            apart = max(apart, abs(losses[1] - losses[0]))
+            apart = max(apart, *(abs(other - losses[0]) for other in losses[1:]))
             if not apart <= REPLAY_GROWTH * max(abs(losses[0]), 1.0):
                 break
             replay.losses.append(losses[0])
@@ -610,13 +642,11 @@ def check_losses(
     )
     for each in judged:
         compared.append((each.loss_multiple, each.true_loss, each.loss, each.loss_allowed))
-    replayed = []
     for step, (loss, allowed) in enumerate(zip(replay.losses, replay.allowed)):
         apart = abs(float(losses[step]) - loss)
         multiple = apart / allowed if math.isfinite(apart) else math.inf
         compared.append((multiple, loss, float(losses[step]), allowed))
-        if multiple > 1.0:
-            replayed.append(step)
+    replayed = replay.apart(losses)
     if wrong:
         first = wrong[0]
         cause = LossDiffers(

@@ -36,7 +36,7 @@ _ANALYTIC = LAYOUT | {
     "LpNormalization", "MatMul", "Mean", "Mish", "Mul", "Neg", "Pad", "Pow", "RMSNormalization",
     "Reciprocal", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceSum",
     "ReduceSumSquare", "Sigmoid", "Sin", "Sinh", "Slice", "Softmax", "Softplus", "Split", "Sqrt",
-    "Sub", "Sum", "Swish", "Tan", "Tanh", "Tile",
+    "Sub", "Sum", "Swish", "Tan", "Tanh", "Tile", "Trilu",
 }
 # fmt: on
 #: Noise reaches every piece of these operators, so equal values show that their attributes agree.
