@@ -81,6 +81,10 @@ def window_of(
     elif mode == "VALID":
         pads = (0,) * (2 * axes)
     before, after = pads[:axes], pads[axes:]
+    if attribute("ceil_mode", 0) and set(dilation) == {1}:
+        # One window that is larger than all there is has all there is: what is beyond does not count.
+        whole = (n + low + high for n, low, high in zip(size, before, after))
+        kernel = covered = tuple(map(min, kernel, whole))
     output = []
     for axis in range(axes):
         span = size[axis] + before[axis] + after[axis] - covered[axis]

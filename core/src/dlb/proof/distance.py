@@ -16,6 +16,7 @@ __all__ = [
     "figure",
     "figures",
     "infinite_cause",
+    "inner_product",
     "norm",
     "passes",
     "pieces",
@@ -84,12 +85,12 @@ def _compare(
     with np.errstate(over="ignore", invalid="ignore"):
         for actual_piece, expected_piece in _change_pieces(actual, expected, start):
             difference = actual_piece - expected_piece
-            squares = float(difference @ difference)
+            squares = inner_product(difference, difference)
             # A number that is not finite makes the difference so. Squares of large numbers overflow.
             if not math.isfinite(squares) and not np.isfinite(difference).all():
                 return math.inf, math.inf, math.inf
             squared_distance += squares
-            squared_norm += float(expected_piece @ expected_piece)
+            squared_norm += inner_product(expected_piece, expected_piece)
             if dtype is not None and difference.any():
                 np.abs(difference, out=difference)
                 largest = max(largest, float(difference.max()))
@@ -131,7 +132,12 @@ def infinite_cause(tensor: str, actual: Array | None, expected: Array | None) ->
 
 def norm(arrays: Iterable[Array]) -> float:
     """The L2 norm of all numbers of several tensors together, in float64."""
-    return math.sqrt(sum(float(piece @ piece) for array in arrays for (piece,) in pieces(array)))
+    return math.sqrt(sum(inner_product(piece, piece) for array in arrays for (piece,) in pieces(array)))
+
+
+def inner_product(first: Array, second: Array) -> float:
+    """Of two pieces; not by BLAS, whose threads take many times longer to meet than to add so few numbers."""
+    return float(np.einsum("i,i->", first, second))
 
 
 def pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:

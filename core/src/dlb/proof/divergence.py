@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.proof.distance import pieces
+from dlb.proof.distance import inner_product, pieces
 from dlb.supervision.remote import RemoteModel, write_arrays
 from dlb_worker.arrays import WEIGHTS_READ, read_or_map
 
@@ -152,8 +152,8 @@ def _drift(
             return None
         for ours, theirs, exact in pieces(*(side[name] for side in sides)):
             difference = ours - theirs
-            apart += float(difference @ difference)
-            moved += float(exact @ exact)
+            apart += inner_product(difference, difference)
+            moved += inner_product(exact, exact)
     if not math.isfinite(apart + moved) or (apart and not moved):
         return None
     return math.sqrt(apart / moved) if apart else 0.0

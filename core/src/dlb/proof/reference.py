@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.errors import DataError
-from dlb.proof.distance import norm, pieces, relative_l2
+from dlb.proof.distance import inner_product, norm, pieces, relative_l2
 from dlb.proof.tolerances import (
     FLOAT32_LEAST,
     FLOAT32_MOST,
@@ -325,8 +325,8 @@ class Reference:
                 key: generator.standard_normal(array.shape) for key, array in gradients.items()
             }
             length = norm(direction.values())
-            inner_product = sum(
-                float(piece @ direction_piece)
+            product = sum(
+                inner_product(piece, direction_piece)
                 for key, array in gradients.items()
                 for piece, direction_piece in pieces(array, direction[key])
             )
@@ -338,7 +338,7 @@ class Reference:
                     partial(self._difference, variables, direction, length, step),
                 )
                 piece = Slope(
-                    inner_product / length, slope, max(typical, uncertain / SLOPE_TOLERANCE), step
+                    product / length, slope, max(typical, uncertain / SLOPE_TOLERANCE), step
                 )
                 if piece.error <= SLOPE_TOLERANCE:
                     break

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dlb.proof.certificate import Baseline, CheckResult
 from dlb.proof.checks.float32_updates import GRADIENT_NOISE
 from dlb.proof.checks.updates import change_figures
-from dlb.proof.distance import norm, pieces, same_bits
+from dlb.proof.distance import inner_product, norm, pieces, same_bits
 from dlb.proof.divergence import perturbed
 from dlb.proof.engine import Check
 from dlb.proof.findings import Figure, Finding
@@ -573,8 +573,9 @@ class StepJudge:
         times = np.ones(expected[tensor].size) if times is None else times
         for after, start, several in pieces(expected[tensor], before[tensor], times):
             place = np.spacing(np.abs(after).astype(self.dtype)).astype(np.float64) * several
-            units += float(place @ place)
-            changes += float((after - start) @ (after - start))
+            change = after - start
+            units += inner_product(place, place)
+            changes += inner_product(change, change)
         size = max(math.sqrt(changes), CHANGE_LEAST * norm([before[tensor]]))
         return ROUNDED_UNITS * math.sqrt(units) / size if size else 0.0
 

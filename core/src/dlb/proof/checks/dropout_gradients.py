@@ -19,7 +19,7 @@ import numpy as np
 
 from dlb.proof.certificate import Baseline, CheckGroup, CheckResult
 from dlb.proof.checks.layers import layer_facts
-from dlb.proof.distance import figure, norm, passes, pieces, worst_first
+from dlb.proof.distance import figure, inner_product, norm, passes, pieces, worst_first
 from dlb.proof.engine import Check, Keep, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import DropoutBackward, DropoutsCovered
@@ -178,7 +178,7 @@ def prove_dropout_gradients(
 def _dot(weights: Tensors, gradients: Tensors, names: tuple[str, ...]) -> float:
     """The sum of all products of a parameter and its gradient."""
     return sum(
-        float(weight @ gradient)
+        inner_product(weight, gradient)
         for name in names
         for weight, gradient in pieces(weights[name], gradients[name])
     )

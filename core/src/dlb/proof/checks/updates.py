@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dlb.proof.certificate import Baseline, CheckGroup, CheckResult, Divergent
 from dlb.proof.checks.agreement import comparable_steps, error_growth
 from dlb.proof.checks.gradients import check_gradient_shapes
-from dlb.proof.distance import figure, infinite_cause, norm, pieces, worst_first
+from dlb.proof.distance import figure, infinite_cause, inner_product, norm, pieces, worst_first
 from dlb.proof.divergence import Changes, observed_steps
 from dlb.proof.engine import Check, Keep
 from dlb.proof.findings import Figure, Finding
@@ -322,7 +322,7 @@ def shows_change(start: Tensors, truth: Tensors) -> bool:
     """Whether any trained weight should have changed by more than rounding. A NaN counts as a change."""
     for name in start.keys() & truth.keys():
         apart = (after - before for after, before in pieces(truth[name], start[name]))
-        moved = math.sqrt(sum(float(piece @ piece) for piece in apart))
+        moved = math.sqrt(sum(inner_product(piece, piece) for piece in apart))
         if not moved <= CHANGE_SEEN * norm([start[name]]):
             return True
     return False
