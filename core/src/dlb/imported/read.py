@@ -28,7 +28,7 @@ from dlb.imported.check import MAX_LISTED, compare_with_file, truncate_at
 from dlb.imported.einsum import with_matrix_products
 from dlb.imported.importer import Importer
 from dlb.imported.layers import BlockMisread, InputMisread, UnsupportedNode, unsupported
-from dlb.imported.reading import AS_IT_IS, Reading, choose, padding_tests
+from dlb.imported.reading import AS_IT_IS, SIZES, Reading, choose, padding_tests
 from dlb.imported.real_numbers import as_real_numbers
 from dlb.imported.rules import RULES
 from dlb.imported.slices import split_into_slices
@@ -71,20 +71,13 @@ _SOFTMAX, _SIGMOID = ("Softmax", "LogSoftmax"), "Sigmoid"
 
 #: How often a graph is read whose input or blocks are misread.
 _MISREAD = 100
-#: How often a file is run that leaves sizes open, and how much larger they are each time.
-_ATTEMPTS, GROWTH = 3, 8
 
 
 class NotRun(UnsupportedNode):
-    """A node cannot be run.
-
-    Attributes:
-        node: the name of its first output.
-    """
+    """A node cannot be run."""
 
     def __init__(self, error: NodeFailed) -> None:
         super().__init__(str(unsupported(error.node, f"{error}")))
-        self.node = next(iter(error.node.output), "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,21 +138,19 @@ def import_file(
         WorkloadError: a layer does not accept an attribute.
         RequestError: a name or a size that was chosen is none of the file's.
     """
-    failed = ""
     try:
-        for attempt in range(_ATTEMPTS):
-            file, chosen = choose(read_model_file(path, path.name), reading, GROWTH**attempt)
+        for sizes in SIZES:
+            file, chosen = choose(read_model_file(path, path.name), reading, sizes)
             try:
                 with np.errstate(all="ignore"):
                     return _import(file, path, any_output, chosen)
-            except NotRun as reason:
-                # A window may be larger than an open size that nobody gave. What fails twice is no window.
+            except NotRun:
+                # A window may be larger than an open size that nobody gave.
                 open_sizes = any(
                     isinstance(one.cause, ReadAs) and one.cause.defaults for one in chosen
                 )
-                if attempt == _ATTEMPTS - 1 or not open_sizes or reason.node == failed:
+                if sizes == SIZES[-1] or not open_sizes:
                     raise
-                failed = reason.node
         raise AssertionError("the last attempt returns or raises")
     except UnsupportedNode as reason:
         raise UnsupportedError(str(reason), path=path) from None

@@ -17,12 +17,13 @@ from dlb.proof.files.read import ModelFile, Port
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import ReadAs
 
-__all__ = ["AS_IT_IS", "Reading", "choose", "padding_tests"]
+__all__ = ["AS_IT_IS", "SIZES", "Reading", "choose", "padding_tests"]
 
-#: An open size that nobody gave: of an image's height and width, and of all else.
-_MAP_SIZE, _SIZE = 32, 16
-#: The largest height and width that is tried where windows do not fit.
-_LARGEST_MAP = 256
+#: The longest sequence of integers that is tried.
+_TOKENS = 128
+#: Open sizes that nobody gave, one after the other, where a file cannot be run with those before: of an image's
+#: height and width, and of all else. Windows may be larger; lines of text have a height of 48.
+SIZES = ((32, 16), (256, 128), (48, 1024), (64, 8192))
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,12 @@ class Reading:
 AS_IT_IS = Reading()
 
 
-def choose(file: ModelFile, reading: Reading, factor: int = 1) -> tuple[ModelFile, list[Finding]]:
+def choose(
+    file: ModelFile, reading: Reading, sizes: tuple[int, int] = SIZES[0]
+) -> tuple[ModelFile, list[Finding]]:
     """The file with one input, one output and no open size but the batch, and what was chosen.
 
-    Open sizes that nobody gave are ``factor`` times as large as usual. The file's model is changed. Inputs that
+    Open sizes that nobody gave are ``sizes``, of maps and of all else. The file's model is changed. Inputs that
     the output does not depend on are left out. Several that hold real numbers become one.
 
     Raises:
@@ -68,7 +71,7 @@ def choose(file: ModelFile, reading: Reading, factor: int = 1) -> tuple[ModelFil
     read = {value.name for value in graph.input}
     dropped = sorted(port.name for port in inputs if port.name not in read)
     file = replace(file)  # without what was read of the inputs before
-    sizes, defaults = _set_sizes(graph, file.inputs, reading.sizes, factor)
+    chosen, defaults = _set_sizes(graph, file.inputs, reading.sizes, sizes)
     file = replace(file)
     ports = {port.name: port for port in file.inputs}
     for name in reading.constants.keys() - inner:
@@ -95,10 +98,10 @@ def choose(file: ModelFile, reading: Reading, factor: int = 1) -> tuple[ModelFil
     del graph.input[:]
     graph.input.extend(kept)
     others = [name for name in outputs if name != graph.output[0].name]
-    if not (sizes or defaults or reading.constants or joined or dropped or others):
+    if not (chosen or defaults or reading.constants or joined or dropped or others):
         return replace(file), []
     cause = ReadAs(
-        sizes=tuple(sizes.items()),
+        sizes=tuple(chosen.items()),
         defaults=tuple(defaults.items()),
         constants=tuple(reading.constants.items()),
         joined=tuple((port.name, sample_shape(port)) for port in joined),
@@ -139,7 +142,10 @@ def _keep_needed(graph: onnx.GraphProto) -> None:
 
 
 def _set_sizes(
-    graph: onnx.GraphProto, ports: tuple[Port, ...], given: Mapping[str, int], factor: int
+    graph: onnx.GraphProto,
+    ports: tuple[Port, ...],
+    given: Mapping[str, int],
+    usual: tuple[int, int],
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Write sizes into the graph's inputs and outputs. Returns those given, and those by default."""
     unused, defaults = dict(given), dict[str, int]()
@@ -163,8 +169,9 @@ def _set_sizes(
             if wanted is None and axis > 0:
                 wanted = by_name.get(size or "")
                 if wanted is None:
-                    is_map = len(port.shape or ()) > 3
-                    wanted = min(factor * _MAP_SIZE, _LARGEST_MAP) if is_map else factor * _SIZE
+                    wanted = usual[len(port.shape or ()) <= 3]
+                    if port.element not in REAL_TYPES:
+                        wanted = min(wanted, _TOKENS)
                     defaults[size or place] = wanted
             if wanted is not None:
                 dim.dim_value = wanted

@@ -132,7 +132,9 @@ def infinite_cause(tensor: str, actual: Array | None, expected: Array | None) ->
 
 def norm(arrays: Iterable[Array]) -> float:
     """The L2 norm of all numbers of several tensors together, in float64."""
-    return math.sqrt(sum(inner_product(piece, piece) for array in arrays for (piece,) in pieces(array)))
+    return math.sqrt(
+        sum(inner_product(piece, piece) for array in arrays for (piece,) in pieces(array))
+    )
 
 
 def inner_product(first: Array, second: Array) -> float:

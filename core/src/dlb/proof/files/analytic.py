@@ -8,18 +8,23 @@ reads the same values. What lies between such operators is analytic.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
 from dlb.graph.blocks import Block
+from dlb.graph.bounds import bounds_of
+from dlb.graph.copies import copied_value
 from dlb.graph.elementwise import FUNCTIONS
 from dlb.graph.evaluate import names_read
 from dlb.graph.layout import LAYOUT, RESIZING, SELECTING
+from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operations import reader_of
 from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace, attributes_of
@@ -40,7 +45,12 @@ _ANALYTIC = LAYOUT | {
 }
 # fmt: on
 #: Noise reaches every piece of these operators, so equal values show that their attributes agree.
-_REACHED = frozenset(("Abs", "MaxPool", "ReduceL1", "ReduceMax", "ReduceMin", "Relu"))
+_REACHED = frozenset(
+    ("Abs", "GlobalMaxPool", "MaxPool", "ReduceL1", "ReduceMax", "ReduceMin", "Relu")
+)
+
+#: Operators that are another one with windows as large as the map.
+_ALSO = {"GlobalMaxPool": "MaxPool"}
 
 
 def undecided_nodes(first: Trace, second: Trace, tolerance: float) -> tuple[str, ...]:
@@ -59,21 +69,8 @@ def undecided_nodes(first: Trace, second: Trace, tolerance: float) -> tuple[str,
     first_nodes, second_nodes = list(_non_analytic_nodes(first)), list(_non_analytic_nodes(second))
     for node in list(first_nodes):
         for counterpart in second_nodes:
-            reads = list(zip_longest(node.input, counterpart.input, fillvalue=""))
-            if node.op_type in _REACHED:
-                reads = reads[:1]
-            if (
-                node.op_type == counterpart.op_type
-                and (
-                    node.op_type in _REACHED
-                    or _complete_attributes(first, node)
-                    == _complete_attributes(second, counterpart)
-                )
-                and all(
-                    _same_input(first, first_input, second, second_input, equal_values)
-                    for first_input, second_input in reads
-                )
-                and counterpart.output[0] in equal_values.get(node.output[0], [])
+            if counterpart.output[0] in equal_values.get(node.output[0], []) and (
+                _computes_same(first, node, second, counterpart, equal_values)
             ):
                 first_nodes.remove(node)
                 second_nodes.remove(counterpart)
@@ -81,10 +78,64 @@ def undecided_nodes(first: Trace, second: Trace, tolerance: float) -> tuple[str,
     return tuple(f"{node.op_type} '{node_name(node)}'" for node in (*first_nodes, *second_nodes))
 
 
+def _computes_same(
+    first: Trace,
+    node: onnx.NodeProto,
+    second: Trace,
+    counterpart: onnx.NodeProto,
+    equal_values: dict[str, list[str]],
+) -> bool:
+    """Whether two nodes with equal values are the same function of equal values."""
+    limits = _limits(first, node), _limits(second, counterpart)
+    if None not in limits:
+        # Bounds are written by several operators.
+        (name,), (other,) = (
+            [each for each in one.input if each in traced.live]
+            for traced, one in ((first, node), (second, counterpart))
+        )
+        return limits[0] == limits[1] and other in equal_values.get(name, [])
+    tables = _table(first, node), _table(second, counterpart)
+    if tables[0] is not None and tables[1] is not None:
+        (name, rows), (other, other_rows) = tables[0], tables[1]
+        return np.array_equal(rows, other_rows) and other in equal_values.get(name, [])
+    if _ALSO.get(node.op_type, node.op_type) != _ALSO.get(counterpart.op_type, counterpart.op_type):
+        return False
+    reads = list(zip_longest(node.input, counterpart.input, fillvalue=""))
+    if node.op_type in _REACHED:
+        reads = reads[:1]
+    elif _complete_attributes(first, node) != _complete_attributes(second, counterpart):
+        return False
+    return all(
+        _same_input(first, first_input, second, second_input, equal_values)
+        for first_input, second_input in reads
+    )
+
+
+def _table(traced: Trace, node: onnx.NodeProto) -> tuple[str, np.ndarray[Any, Any]] | None:
+    """The indices and the constant table that a node looks up, a table of ones too; None for any other."""
+    if node.op_type == "Gather" and node.input[0] not in traced.live:
+        rows = traced.values[node.input[0]]
+        axis = attributes_of(node).get("axis", 0)
+        return (node.input[1], rows) if rows.ndim == 2 and axis == 0 else None
+    return one_hot_table(traced, node) if node.op_type in ("Equal", "OneHot") else None
+
+
+def _limits(traced: Trace, node: onnx.NodeProto) -> tuple[float, float] | None:
+    """The bounds of a node that limits a value by constant numbers; None for any other."""
+    if node.op_type == "Relu":
+        return 0.0, math.inf
+    if node.op_type not in ("Clip", "Max", "Min"):
+        return None
+    return bounds_of(traced, node, attributes_of(node))
+
+
 def is_analytic(traced: Trace, node: onnx.NodeProto) -> bool:
     """Whether the function of a node has no kink, no jump, no bound and no choice."""
+    if _limits(traced, node) == (-math.inf, math.inf):
+        return True
     if node.op_type == "Cast":
-        return traced.values[node.output[0]].dtype == traced.values[node.input[0]].dtype
+        kinds = [traced.values[name].dtype for name in (node.input[0], node.output[0])]
+        return kinds[0] == kinds[1] or (kinds[0].kind, kinds[1].kind) == ("b", "f")
     # Of indices and sizes that do not depend on the input.
     if node.op_type in ("Gather", *SELECTING, *RESIZING):
         return traced.live.isdisjoint(node.input[1:])
@@ -186,7 +237,7 @@ def _non_analytic_nodes(traced: Trace) -> Iterator[onnx.NodeProto]:
             needed |= names_read(node) & traced.live
             between.append(node)
     for node in reversed(between):
-        if not is_analytic(traced, node):
+        if not is_analytic(traced, node) and copied_value(traced, node, node.output[0]) is None:
             yield node
 
 
