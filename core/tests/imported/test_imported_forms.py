@@ -143,6 +143,14 @@ FILES: dict[str, tuple[onnx.ModelProto, set[str]]] = {
     ),
     "attention as one operator": (attention(), {"attention"}),
     "attention as one operator, causal": (attention(is_causal=1), {"attention"}),
+    "a value or constants": (
+        after_conv(
+            node("Less", ["c", "low"], ["t"]),
+            node("Where", ["t", "low", "c"], ["h"]),
+            low=np.float32([0, 0.1, -1, 0.5, 0, 1]),
+        ),
+        {"where"},
+    ),
     "the largest of three": (
         after_conv(
             node("Sin", ["c"], ["s"]),

@@ -166,10 +166,6 @@ REFUSED = {
         ),
         "node 'culprit' (Concat): its constant differs between samples",
     ),
-    "bounds of several numbers": (
-        after_conv("Clip", "low", held={"low": np.array([0, 0, 0, 0, 0, 1], np.float32)}),
-        "node 'culprit' (Clip): each bound must be one constant number",
-    ),
     "a split whose sizes depend on the input": (
         graph(
             [

@@ -57,6 +57,22 @@ def test_a_choice_makes_a_workload(tmp_path: Path) -> None:
     assert cause.dropped == ("unread",) and cause.output == "y"
 
 
+def test_a_state_has_the_batch_along_its_open_axis(tmp_path: Path) -> None:
+    """Its first axis has a size of its own: that of layers, or of directions."""
+    nodes = [
+        node("MatMul", ["x", "w"], ["p"]),
+        node("Gather", ["state", "first"], ["s"], axis=0),
+        node("Add", ["p", "s"], ["h"]),
+        node("Gemm", ["h", "v"], ["y"]),
+    ]
+    held = {"w": real(4, 3), "v": real(3, 2), "first": np.array(0)}
+    made = graph(nodes, held, ("N", 4), rank=2)
+    state = helper.make_tensor_value_info("state", TensorProto.FLOAT, (2, None, 3))
+    made.graph.input.append(state)
+    shape, cause = read_as(saved(tmp_path, made), Reading(constants={"state": 1.0}))
+    assert shape == (4,) and not cause.defaults
+
+
 def test_a_size_that_nobody_gives_is_told(tmp_path: Path) -> None:
     path = saved(tmp_path, two_of_all())
     shape, cause = read_as(path, Reading(constants={"kind": 0.0}, output="y"))

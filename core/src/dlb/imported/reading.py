@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -71,7 +71,8 @@ def choose(
     read = {value.name for value in graph.input}
     dropped = sorted(port.name for port in inputs if port.name not in read)
     file = replace(file)  # without what was read of the inputs before
-    chosen, defaults = _set_sizes(graph, file.inputs, reading.sizes, sizes)
+    states = {port.name for port in file.inputs if _is_state(port, reading)}
+    chosen, defaults = _set_sizes(graph, file.inputs, reading.sizes, sizes, states)
     file = replace(file)
     ports = {port.name: port for port in file.inputs}
     for name in reading.constants.keys() - inner:
@@ -141,11 +142,22 @@ def _keep_needed(graph: onnx.GraphProto) -> None:
     graph.input.extend(kept)
 
 
+def _is_state(port: Port, reading: Reading) -> bool:
+    """Whether an input that is a constant has its batch along an open axis: the first has another size."""
+    shape = port.shape or ()
+    return (
+        port.name in reading.constants
+        and isinstance(next(iter(shape), None), int)
+        and len(shape) > 1
+    )
+
+
 def _set_sizes(
     graph: onnx.GraphProto,
     ports: tuple[Port, ...],
     given: Mapping[str, int],
     usual: tuple[int, int],
+    states: Collection[str],
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Write sizes into the graph's inputs and outputs. Returns those given, and those by default."""
     unused, defaults = dict(given), dict[str, int]()
@@ -168,6 +180,8 @@ def _set_sizes(
                 )
             if wanted is None and axis > 0:
                 wanted = by_name.get(size or "")
+                if wanted is None and port.name in states:
+                    continue
                 if wanted is None:
                     wanted = usual[len(port.shape or ()) <= 3]
                     if port.element not in REAL_TYPES:
@@ -258,35 +272,41 @@ def _fix_values(model: onnx.ModelProto, constants: Mapping[str, float]) -> set[s
 
 
 def _fill(graph: onnx.GraphProto, port: Port, value: float, varied: Port) -> None:
-    """Replace an input by a constant, whose batch is that of the input that is left."""
-    if port.shape is None or not all(isinstance(size, int) for size in port.shape[1:]):
+    """Replace an input by a constant, whose open axis is the batch of the input that is left."""
+    shape = port.shape
+    if shape is None or sum(not isinstance(size, int) for size in shape) > 1:
         raise UnsupportedError(f"input {port} has no fixed shape, so it cannot be a constant")
     kind = helper.tensor_dtype_to_np_dtype(port.element)
     if port.element not in REAL_TYPES and value != int(value):
         raise RequestError(f"--constant {port.name}={value}: the input holds integers")
     number = np.array([value]).astype(kind)
     unused = f"{port.name}/dlb"
-    rest = np.array(port.shape[1:], np.int64)
-    constants = {f"{unused}/rest": rest, f"{unused}/0": np.array([0]), f"{unused}/1": np.array([1])}
-    graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in constants.items())
-    first = port.shape[0] if port.shape else None
-    nodes = [
-        helper.make_node("Shape", [varied.name], [f"{unused}/shape"]),
-        helper.make_node(
-            "Slice", [f"{unused}/shape", f"{unused}/0", f"{unused}/1"], [f"{unused}/batch"]
-        ),
-        helper.make_node(
-            "Concat", [f"{unused}/batch", f"{unused}/rest"], [f"{unused}/all"], axis=0
-        ),
-    ]
-    if isinstance(first, int) or not port.shape:
-        nodes = []
-        fixed = numpy_helper.from_array(np.array(port.shape, np.int64), f"{unused}/all")
-        graph.initializer.append(fixed)
+    sizes = [1 if not isinstance(size, int) else size for size in shape]
+    held = {f"{unused}/sizes": np.array(sizes, np.int64)}
+    nodes = []
+    whole = f"{unused}/sizes"
+    if len(sizes) and not all(isinstance(size, int) for size in shape):
+        open_axis = [not isinstance(size, int) for size in shape]
+        held |= {
+            f"{unused}/0": np.array([0]),
+            f"{unused}/1": np.array([1]),
+            f"{unused}/open": np.array(open_axis),
+        }
+        whole = f"{unused}/all"
+        nodes = [
+            helper.make_node("Shape", [varied.name], [f"{unused}/shape"]),
+            helper.make_node(
+                "Slice", [f"{unused}/shape", f"{unused}/0", f"{unused}/1"], [f"{unused}/batch"]
+            ),
+            helper.make_node(
+                "Where", [f"{unused}/open", f"{unused}/batch", f"{unused}/sizes"], [whole]
+            ),
+        ]
+    graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in held.items())
     nodes.append(
         helper.make_node(
             "ConstantOfShape",
-            [f"{unused}/all"],
+            [whole],
             [port.name],
             value=numpy_helper.from_array(number, "value"),
         )

@@ -46,7 +46,7 @@ _FIRST_INPUT = LAYOUT | {
         "Neg",
     ),
     *("ReduceL1", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare", "Relu"),
-    *("Resize", "Sign", "Slice", "Split", "Tile"),
+    *("Resize", "Sign", "Slice", "Split", "Tile", "Trilu"),
 }
 #: Operators of quantised numbers.
 _QUANTISED = frozenset(
@@ -166,7 +166,7 @@ class _Graph:
         if rule is None:
             yield new
             return
-        parts = _Parts(self, new)
+        parts = _Parts(self, new, node.input)
         rule(parts)
         yield from parts.nodes
 
@@ -188,9 +188,9 @@ class _Graph:
 class _Parts:
     """Nodes that stand for one, the last of which has its output."""
 
-    def __init__(self, graph: _Graph, node: onnx.NodeProto) -> None:
+    def __init__(self, graph: _Graph, node: onnx.NodeProto, own: Sequence[str] = ()) -> None:
         self.graph, self.node = graph, node
-        self.inputs = list(node.input)
+        self.inputs, self.own = list(node.input), list(own)
         self.nodes: list[onnx.NodeProto] = []
 
     def add(self, operator: str, *inputs: str, last: bool = False, **attributes: Any) -> str:
@@ -328,9 +328,26 @@ def _either(parts: _Parts) -> None:
 
 
 def _where(parts: _Parts) -> None:
-    condition, first, second = parts.inputs
+    """Of constants that are more than one number, the truth times them, and its opposite times the others."""
+    condition, *values = parts.inputs
+    traced, zero = parts.graph.traced, parts.graph.number(0)
+    constant = [name not in traced.live for name in values]
+    several = [held and traced.values[name].size > 1 for held, name in zip(constant, parts.own[1:])]
+    shares = [condition, parts.add("Sub", parts.graph.number(1), condition)]
+    products = [
+        parts.add("Mul", share, name)
+        for share, name, apart in zip(shares, values, several)
+        if apart or all(constant)
+    ]
+    if all(constant):
+        parts.add("Add", *products, last=True)
+        return
     truth = parts.add("Cast", condition, to=TensorProto.BOOL)
-    parts.add("Where", truth, first, second, last=True)
+    chosen = [zero if apart else name for apart, name in zip(several, values)]
+    if products:
+        parts.add("Add", parts.add("Where", truth, *chosen), *products, last=True)
+    else:
+        parts.add("Where", truth, *chosen, last=True)
 
 
 _RULES: Mapping[str, Callable[[_Parts], Any]] = {
