@@ -210,3 +210,14 @@ def test_what_is_named_is_the_files_own_node(tmp_path: Path) -> None:
     model = graph([conv(), *nodes, *ends], held, ("N", 2, 6, 6))
     with pytest.raises(UnsupportedError, match=r"node '(greater|culprit)'"):
         import_file(saved(tmp_path, model))
+
+
+def test_what_is_compared_with_infinity_is_refused(tmp_path: Path) -> None:
+    """Infinity less infinity is no number, so that the sign of the difference would say nothing."""
+    model = after_conv(
+        node("Equal", ["c", "low"], ["t"], name="culprit"),
+        node("Cast", ["t"], ["h"], to=TensorProto.FLOAT),
+        low=np.float32(-np.inf),
+    )
+    with pytest.raises(UnsupportedError, match="node 'culprit'"):
+        import_file(saved(tmp_path, model))

@@ -1,7 +1,7 @@
 """Truths and integers that a graph computes, as real numbers: layers compute no others.
 
 A truth is 0 or 1. On these, Not is 1 - x, And a product, Or a sum less a product, and a comparison a sign of a
-difference: the graph after it has the same values as real numbers.
+difference: the graph after it has the same values as real numbers. What is compared must be finite.
 """
 
 from __future__ import annotations
@@ -156,6 +156,12 @@ class _Graph:
         integers = node.op_type in ("Div", "Mod") and all(of_whole)
         if node.op_type == "Mod" and not integers:
             raise UnsupportedError("a remainder of real numbers is no layer's")
+        if node.op_type in _LOGIC and any(
+            not np.isfinite(self.traced.values[name]).all()
+            for name in node.input
+            if name not in self.traced.live
+        ):
+            raise UnsupportedError("the difference from an infinite number is none")
         rule = _RULES.get(node.op_type + ("/integers" if integers else ""))
         casts = node.op_type in ("Cast", "CastLike")
         if casts:
