@@ -23,7 +23,7 @@ PASS = {
         basic_conv_with_padding batchnorm_epsilon einsum_inner_prod conv_with_strides_and_asymmetric_padding
         gemm_transposeB hardsigmoid hardswish hardswish_expanded leakyrelu maxpool_2d_ceil maxpool_2d_pads
         maxpool_2d_same_lower relu tanh
-        and2d xor2d greater less_equal not_2d floor round gather_elements_1 tril nllloss_NC sce_mean
+        and2d xor2d greater less_equal not_2d floor round gather_elements_1 tril
         reduce_log_sum_exp_default_axes_keepdims_example dequantizelinear where_example
     """,
     "PyTorchConvertedModel": "Conv2d_groups Conv2d_padding Linear MaxPool2d ReLU",

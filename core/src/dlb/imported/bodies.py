@@ -5,12 +5,13 @@ The body of an operator is its definition: https://onnx.ai/onnx/repo-docs/IR.htm
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
 import onnx
-from onnx import defs, helper, inliner, shape_inference
+from onnx import defs, helper, shape_inference
 
 from dlb.graph.liveness import live_names
 
@@ -35,16 +36,24 @@ def with_bodies(model: onnx.ModelProto, kept: Collection[str] = ()) -> onnx.Mode
     names = {name for name in names - _LOOPS - set(kept) if _has_body(name, opset)}
     if names.isdisjoint(node.op_type for node in model.graph.node if node.domain in _OWN):
         return model
+    try:
+        from onnx import inliner
+    except ImportError:  # onnx before 1.15
+        return model
+    inline: Any = inliner.inline_selected_functions
+    if "inline_schema_functions" not in inspect.signature(inline).parameters:
+        return model  # an older onnx inlines the functions of the model alone
     typed = _with_types(model)
     for node in typed.graph.node:
         if node.op_type in names and node.domain in _OWN:
             _write_defaults(node, opset)
     try:
-        return inliner.inline_selected_functions(
+        inlined: onnx.ModelProto = inline(
             typed, [("", name) for name in sorted(names)], inline_schema_functions=True
         )
     except RuntimeError:  # the type of what one reads is unknown
         return model
+    return inlined
 
 
 def part_constants(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -127,4 +136,5 @@ def _has_body(name: str, opset: int) -> bool:
     if not defs.has(name, opset, ""):
         return False
     schema: Any = defs.get_schema(name, opset, "")
-    return bool(schema.has_function or schema.has_context_dependent_function)
+    kinds = ("has_function", "has_context_dependent_function")
+    return any(getattr(schema, kind, False) for kind in kinds)
