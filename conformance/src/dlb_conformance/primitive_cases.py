@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlb import workload as W
 
-from .models import CLASSES, graph
+from .models import CLASSES, chain, graph
 
 __all__ = [
     "BINARY",
@@ -55,6 +55,19 @@ _POSITIVE = ("log", "pow", "reciprocal", "sqrt")
 _OF_SHARES = ("acos", "asin", "atanh", "tan")
 
 
+def _all_joined(
+    shape: tuple[int, ...], some: list[tuple[str, W.Layer, tuple[str, ...]]], first: int
+) -> W.Model:
+    """Layers from the given place on, joined and flattened."""
+    return graph(
+        shape,
+        *some,
+        ("all", W.Concat(axis=1), tuple(name for name, _, _ in some[first:])),
+        ("flat", W.Flatten(), ("all",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    )
+
+
 def _functions(
     shape: tuple[int, ...],
     any_number: tuple[str, ...],
@@ -77,14 +90,7 @@ def _functions(
         for function in functions:
             layer = W.Elementwise(function=function, **_NUMBERS.get(function, {}))  # type: ignore[arg-type]
             some.append((f"of_{function}", layer, (source,)))
-    joined = tuple(name for name, _, _ in some[4:])
-    return graph(
-        shape,
-        *some,
-        ("all", W.Concat(axis=1), joined),
-        ("flat", W.Flatten(), ("all",)),
-        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
-    )
+    return _all_joined(shape, some, 4)
 
 
 #: Functions without attributes that exporters do not write in parts.
@@ -95,6 +101,13 @@ WHOLE_FUNCTIONS = _functions(
 ELEMENTWISE = {
     "elementwise-of-features": _functions((9,), _ANY_NUMBER),
     "elementwise-of-maps": _functions((2, 4, 3), ("affine", "elu", "softplus")),
+    # The gradient of these weights is 0: frameworks may have none at all.
+    "elementwise-that-ends-gradients": chain(
+        (6,),
+        W.Linear(out_features=5),
+        W.Elementwise(function="floor"),
+        W.Linear(out_features=CLASSES),
+    ),
 }
 
 
@@ -113,13 +126,7 @@ def _binary(shape: tuple[int, ...], axes: tuple[int, ...]) -> W.Model:
         for function in ("add", "sub", "mul", "div", "max", "min"):
             layer = W.Binary(function=function)
             some.append((f"{name}_{function}", layer, (first, second)))
-    return graph(
-        shape,
-        *some,
-        ("all", W.Concat(axis=1), tuple(name for name, _, _ in some[3:])),
-        ("flat", W.Flatten(), ("all",)),
-        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
-    )
+    return _all_joined(shape, some, 3)
 
 
 BINARY = {
@@ -146,13 +153,7 @@ def _where(shape: tuple[int, ...], axes: tuple[int, ...]) -> W.Model:
         ("or_number", W.Where(second=0.5), ("chosen", "wave")),
         ("number", W.Where(first=-2.0), ("chosen_means", "wave")),
     ]
-    return graph(
-        shape,
-        *some,
-        ("all", W.Concat(axis=1), tuple(name for name, _, _ in some[7:])),
-        ("flat", W.Flatten(), ("all",)),
-        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
-    )
+    return _all_joined(shape, some, 7)
 
 
 WHERE = {

@@ -15,6 +15,7 @@ from dlb.errors import UnsupportedError
 from dlb.graph.canonical import canonical_graph
 from dlb.graph.evaluate import evaluate
 from dlb.imported import import_file
+from dlb.imported.real_numbers import QUANTISED
 
 
 def after_conv(*nodes: onnx.NodeProto, **held: np.ndarray) -> onnx.ModelProto:
@@ -46,7 +47,7 @@ def chosen(*values: str, **held: np.ndarray) -> onnx.ModelProto:
 
 
 SCALE, ZERO = np.float32(0.05), np.int8(3)
-QUANTISED = [
+ROUNDED = [
     node("QuantizeLinear", ["c", "scale", "zero"], ["q"]),
     node("DequantizeLinear", ["q", "scale", "zero"], ["h"]),
 ]
@@ -104,9 +105,9 @@ FILES: dict[str, tuple[onnx.ModelProto, set[str]]] = {
         ),
         {"where"},
     ),
-    "quantised numbers": (after_conv(*QUANTISED, scale=SCALE, zero=ZERO), {"elementwise"}),
+    "quantised numbers": (after_conv(*ROUNDED, scale=SCALE, zero=ZERO), {"elementwise"}),
     "quantised channels": (
-        after_conv(*QUANTISED, scale=SCALES, zero=ZEROS),
+        after_conv(*ROUNDED, scale=SCALES, zero=ZEROS),
         {"elementwise"},
     ),
     "whole numbers": (
@@ -167,7 +168,9 @@ def test_the_layers_compute_what_the_operators_do(name: str, tmp_path: Path) -> 
     model, wanted = FILES[name]
     if any(node.op_type == "RMSNormalization" for node in model.graph.node):
         model.opset_import[0].version = 23
-    found = import_file(saved(tmp_path, model))
+    # Nothing is trained through quantised numbers.
+    quantised = any(node.op_type in QUANTISED for node in model.graph.node)
+    found = import_file(saved(tmp_path, model), any_output=quantised)
     assert wanted <= set(kinds(found.workload.model)), kinds(found.workload.model)
     _assert_same(model, found)
 
@@ -221,3 +224,8 @@ def test_what_is_compared_with_infinity_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(UnsupportedError, match="node 'culprit'"):
         import_file(saved(tmp_path, model))
+
+
+def test_a_quantised_file_is_no_workload(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=r"node 'q'.*nothing is trained"):
+        import_file(saved(tmp_path, FILES["quantised numbers"][0]))

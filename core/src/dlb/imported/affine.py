@@ -106,6 +106,8 @@ def constant_arithmetic(
     changes_nothing = bool((scale == 1).all() and not shift.any())
     if changes_nothing and not (bias and isinstance(importer.layers[view.layer].layer, _BIASED)):
         return view
+    if constant.size == 1 and not changes_nothing and importer.is_rounded(node.output[0]):
+        return by_a_number(importer, node, name, node.input[1 - index])
     if importer.has_one_reader(name) and _fuse_affine(importer, view.layer, scale, shift, bias):
         return view
     if changes_nothing:

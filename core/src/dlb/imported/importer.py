@@ -468,6 +468,11 @@ class Importer:
             name = node.input[0]
         return False
 
+    def is_rounded(self, name: str) -> bool:
+        """Whether only operators that round read a value: a number before them is part of a formula."""
+        readers = [node.op_type for node in self.trace.nodes if name in node.input]
+        return bool(readers) and set(readers) <= {"Ceil", "Floor", "Round", "Sign"}
+
     def add(
         self,
         node: onnx.NodeProto,

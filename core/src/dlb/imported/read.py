@@ -29,7 +29,7 @@ from dlb.imported.einsum import with_matrix_products
 from dlb.imported.importer import Importer
 from dlb.imported.layers import BlockMisread, InputMisread, UnsupportedNode, unsupported
 from dlb.imported.reading import AS_IT_IS, SIZES, Reading, choose, padding_tests
-from dlb.imported.real_numbers import as_real_numbers
+from dlb.imported.real_numbers import QUANTISED, as_real_numbers
 from dlb.imported.rules import RULES
 from dlb.imported.slices import split_into_slices
 from dlb.imported.tied_weights import tie_weights
@@ -168,7 +168,7 @@ def _import(
     Raises the reason why they are not read as they are: its names are the file's own.
     """
     refused: list[Exception] = []
-    for form in _forms(file.model):
+    for form in _forms(file.model, trained=not any_output):
         try:
             return _import_graph(replace(file, model=form), path, any_output, chosen)
         except (UnsupportedError, UnsupportedNode) as reason:
@@ -176,12 +176,17 @@ def _import(
     raise refused[0]
 
 
-def _forms(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
-    """The model, with operators that ONNX defines by others as those, and with real numbers for truths."""
+def _forms(model: onnx.ModelProto, *, trained: bool) -> Iterator[onnx.ModelProto]:
+    """The model, with operators that ONNX defines by others as those, and with real numbers for truths.
+
+    Quantised numbers stay where something is trained: nothing is, through them.
+    """
     plain = with_bodies(pair(model), _READ)
     inner = with_bodies(plain)
     for form in (plain, inner) if inner is not plain else (plain,):
         yield part_constants(form)
+        if trained and any(node.op_type in QUANTISED for node in form.graph.node):
+            continue
         try:
             real = as_real_numbers(form)
         except UnsupportedError:
@@ -327,7 +332,7 @@ def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
     To run a network takes seconds and gigabytes.
 
     Raises:
-        UnsupportedNode: the output depends on an operator that no layer has.
+        UnsupportedNode: the output depends on an operator that no layer has, or nothing is trained through it.
         UnsupportedError: there are no weights, and ``trained`` is true.
     """
     graph = onnx.inliner.inline_local_functions(model).graph if model.functions else model.graph
@@ -339,6 +344,12 @@ def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
             needed |= names_read(node)
     for node in graph.node:
         names = set(node.output) & live & needed
+        if names and node.op_type in QUANTISED and trained:
+            raise unsupported(
+                node,
+                "it is of quantised numbers, through which nothing is trained; `dlb diff` compares such files, "
+                "and dlb.onnx_backend computes them",
+            )
         # An If may have a constant condition.
         if names and node.op_type not in _READ and node.op_type != "If":
             tests = [name for name in padding_tests(graph) if name in live]

@@ -19,7 +19,7 @@ from dlb.graph.layout import LAYOUT
 from dlb.graph.precision import REAL_TYPES, in_precision
 from dlb.graph.trace import Trace, attributes_of, trace
 
-__all__ = ["WHOLE_OPERATORS", "as_real_numbers"]
+__all__ = ["QUANTISED", "WHOLE_OPERATORS", "as_real_numbers"]
 
 Array = npt.NDArray[Any]
 
@@ -48,8 +48,8 @@ _FIRST_INPUT = LAYOUT | {
     *("ReduceL1", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare", "Relu"),
     *("Resize", "Sign", "Slice", "Split", "Tile", "Trilu"),
 }
-#: Operators of quantised numbers.
-_QUANTISED = frozenset(
+#: Operators of quantised numbers, which are read where nothing is trained.
+QUANTISED = frozenset(
     (
         "ConvInteger",
         "DequantizeLinear",
@@ -62,12 +62,12 @@ _QUANTISED = frozenset(
 #: Operators whose other live inputs are indices of a table.
 _LOOKING_UP = ("Gather", "GatherElements", "GatherND", "OneHot")
 #: Operators without which no value is anything but real.
-_WHOLE = _LOGIC | _QUANTISED | {"Cast", "CastLike"}
+_WHOLE = _LOGIC | QUANTISED | {"Cast", "CastLike"}
 _OWN = ("", "ai.onnx")
 #: The first operator sets that have Sign, and Round.
 _SIGN, _ROUND = 9, 11
 #: Operators that are read, as sums, products and functions of real numbers.
-WHOLE_OPERATORS = _LOGIC | _QUANTISED
+WHOLE_OPERATORS = _LOGIC | QUANTISED
 _DOUBLE = np.dtype(np.float64)
 
 
@@ -89,7 +89,7 @@ def as_real_numbers(model: onnx.ModelProto) -> onnx.ModelProto | None:
         return None
     opset = next((entry.version for entry in model.opset_import if entry.domain in _OWN), 0)
     compares = operators & _WHOLE - {"And", "Not", "Or", "Xor"}
-    if opset < (_ROUND if operators & _QUANTISED else _SIGN if compares else 0):
+    if opset < (_ROUND if operators & QUANTISED else _SIGN if compares else 0):
         return None
     model = in_precision(model, TensorProto.DOUBLE)
     traced = trace(model)
@@ -103,7 +103,7 @@ def as_real_numbers(model: onnx.ModelProto) -> onnx.ModelProto | None:
             return None
         if whole.isdisjoint((*node.input, *node.output)):
             continue
-        if node.op_type not in _ALL_INPUTS | _FIRST_INPUT | _QUANTISED:
+        if node.op_type not in _ALL_INPUTS | _FIRST_INPUT | QUANTISED:
             return None
     return graph.written()
 
@@ -143,7 +143,7 @@ class _Graph:
         """The node, or those that compute the same of real numbers."""
         new = onnx.NodeProto()
         new.CopyFrom(node)
-        if node.op_type in _QUANTISED:
+        if node.op_type in QUANTISED:
             parts = _Parts(self, new)
             _RULES[node.op_type](parts)
             yield from parts.nodes

@@ -25,6 +25,8 @@ from dlb_worker.model import Model, Node
 from dlb_worker.native import BuiltModel, NativeModel
 from dlb_worker.parameters import NativeParameter
 
+#: The gradient of what only a rounding reads, for which a tape has none.
+ZEROS = tf.UnconnectedGradients.ZERO
 #: By value of the variant ``compile``: what a function is made of that runs the network. XLA
 #: compiles it anew for each size of a batch.
 COMPILERS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
@@ -224,7 +226,9 @@ class TFModel(KerasParameters, BuiltModel):
             loss = self._loss(inputs, labels)
         sources = [inputs] if inputs.dtype.is_floating else []
         variables = [variable.value for variable in self.trained]
-        gradients, of_inputs = tape.gradient(loss, (variables, sources))
+        gradients, of_inputs = tape.gradient(
+            loss, (variables, sources), unconnected_gradients=ZEROS
+        )
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         return loss, dense, of_inputs[0] if of_inputs else None
 
@@ -278,7 +282,8 @@ class TFModel(KerasParameters, BuiltModel):
         return tape, loss, part
 
     def _backward(self, tape: tf.GradientTape, part: tf.Tensor) -> list[Any]:
-        gradients: list[Any] = tape.gradient(part, [variable.value for variable in self.trained])
+        variables = [variable.value for variable in self.trained]
+        gradients: list[Any] = tape.gradient(part, variables, unconnected_gradients=ZEROS)
         return gradients
 
     def _apply(self, gradients: list[Any]) -> None:
