@@ -74,9 +74,9 @@ PERTURBED_GRADIENTS = 5.0
 #: Losses of replays from perturbed weights that are so far apart say little about a loss. After the first
 #: step, rounding may take any value across a kink: a loss may be this far off though the perturbed one is not.
 REPLAY_GROWTH, REPLAY_LEAST = 1e-3, 5e-4
-#: A loss that is further off is replayed from so many other perturbed weights, whose numbers are moved so many
-#: times as far: a value that lies near a kink crosses it in some of them, as it may by another order of sums.
-REPLAYS_AGAIN, AGAIN_UNITS = 4, 16
+#: A loss that is further off is replayed from so many other perturbed weights: a value that lies near a kink
+#: crosses it in some of them, as it may by another order of sums.
+REPLAYS_AGAIN = 8
 #: A weight is rounded once when a step changes it: at most one unit in its last place.
 ROUNDED_UNITS = 1.0
 
@@ -389,7 +389,7 @@ class StepJudge:
         """Take the first steps from the weights before the first, and from perturbed ones.
 
         It ends where rounding has grown so far that a loss would say little. Where a told loss is off, the
-        steps are taken from more weights, perturbed further.
+        steps are taken from more perturbed weights.
 
         Args:
             first: step 0.
@@ -403,11 +403,9 @@ class StepJudge:
         once = self._replay([before, perturbed(before, self.seed, self.units)], batches(), enough)
         if not once.apart(told):
             return once
-        further = [
-            perturbed(before, self.seed + number, AGAIN_UNITS * self.units)
-            for number in range(1, 1 + REPLAYS_AGAIN)
-        ]
-        return self._replay([before, *further], batches(), lambda: False)
+        others = range(self.seed, self.seed + 1 + REPLAYS_AGAIN)
+        starts = [before, *(perturbed(before, seed, self.units) for seed in others)]
+        return self._replay(starts, batches(), lambda: False)
 
     def _replay(
         self,
