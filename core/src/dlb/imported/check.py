@@ -39,7 +39,7 @@ __all__ = ["compare_with_file", "truncate_at"]
 Array = npt.NDArray[Any]
 MAX_LISTED = 4
 #: The share of numbers that must be finite, so that they say something.
-_LEAST_DEFINED = 0.02
+_LEAST_DEFINED = 0.1
 #: Samples of each batch that are compared. A file with a fixed batch runs all of them.
 COMPARED_SAMPLES = 4
 

@@ -136,8 +136,10 @@ class TFModel(KerasParameters, BuiltModel):
         if request.session is None:
             make()
             self.strategy = tf.distribute.get_strategy()
+            # TensorFlow's variables, as Keras' give rounded copies inside a layer of a rounded network.
             variables = [*self.network.model.variables, *self.optimizer.variables]
-            weakref.finalize(self, _release, variables).atexit = False
+            kept = [variable.value for variable in variables]
+            weakref.finalize(self, _release, kept).atexit = False
         else:
             _, self.strategy = request.session.distribute(make)
         self.rate = request.workload.optimizer.learning_rate
@@ -335,10 +337,10 @@ class TFModel(KerasParameters, BuiltModel):
 
 
 #: Variables of models that were dropped, whose memory is still to be freed.
-_dropped: list[keras.Variable] = []
+_dropped: list[tf.Variable] = []
 
 
-def _release(variables: Sequence[keras.Variable]) -> None:
+def _release(variables: Sequence[tf.Variable]) -> None:
     """Free the memory of variables that nobody needs any more.
 
     TensorFlow never forgets the graph of a step, and with it all variables in it: Keras sums
@@ -351,7 +353,7 @@ def _release(variables: Sequence[keras.Variable]) -> None:
         while _dropped and tf.executing_eagerly():
             variable = _dropped.pop()
             tf.raw_ops.AssignVariableOp(
-                resource=variable.value.handle,
-                value=tf.zeros([0], variable.value.dtype),
+                resource=variable.handle,
+                value=tf.zeros([0], variable.dtype),
                 validate_shape=False,
             )
