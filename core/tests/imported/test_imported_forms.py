@@ -16,6 +16,7 @@ from dlb.graph.canonical import canonical_graph
 from dlb.graph.evaluate import evaluate
 from dlb.imported import import_file
 from dlb.imported.real_numbers import QUANTISED
+from dlb.proof.findings.workload import SameNumbers
 
 
 def after_conv(*nodes: onnx.NodeProto, **held: np.ndarray) -> onnx.ModelProto:
@@ -229,3 +230,67 @@ def test_what_is_compared_with_infinity_is_refused(tmp_path: Path) -> None:
 def test_a_quantised_file_is_no_workload(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"node 'q'.*nothing is trained"):
         import_file(saved(tmp_path, FILES["quantised numbers"][0]))
+
+
+def looped(*inside: onnx.NodeProto, **held: np.ndarray) -> onnx.ModelProto:
+    """A loop over the five steps of an input [N, 5, 4], whose state of three numbers is its output."""
+    kind = lambda name, *shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)  # noqa: E731
+    other = [
+        helper.make_tensor_value_info(name, element, ())
+        for name, element in (
+            ("i", TensorProto.INT64),
+            ("go", TensorProto.BOOL),
+            ("on", TensorProto.BOOL),
+        )
+    ]
+    read = [node("Gather", ["t", "i"], ["step"]), node("Identity", ["go"], ["on"])]
+    body = helper.make_graph(
+        [*read, *inside], "body", [*other[:2], kind("s", "N", 3)], [other[2], kind("e", "N", 3)]
+    )
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+        node("Shape", ["t"], ["shape"]),
+        node("Gather", ["shape", "samples"], ["n"]),
+        node("Concat", ["n", "three"], ["sizes"], axis=0),
+        node("ConstantOfShape", ["sizes"], ["zeros"]),
+        node("Loop", ["rounds", "", "zeros"], ["h"], body=body, name="loop"),
+        node("MatMul", ["h", "w"], ["y"]),
+    ]
+    held |= {
+        "w": real(3, 2),
+        "samples": np.array([1]),
+        "three": np.array([3]),
+        "rounds": np.array(5),
+    }
+    return graph(nodes, held, ("N", 5, 4))
+
+
+PRODUCTS = [
+    node("MatMul", ["step", "wx"], ["a"]),
+    node("MatMul", ["s", "ws"], ["b"]),
+    node("Add", ["a", "b"], ["c"]),
+]
+
+
+def test_a_loop_that_is_a_recurrent_layer_is_one(tmp_path: Path) -> None:
+    model = looped(*PRODUCTS, node("Tanh", ["c"], ["e"]), wx=real(4, 3), ws=real(3, 3))
+    imported = import_file(saved(tmp_path, model))
+    assert kinds(imported.workload.model) == ["rnn", "select", "linear"]
+    assert imported.file_check.verdict == "passed"
+
+
+def test_a_loop_that_is_none_is_its_rounds_which_are_trained_separately(tmp_path: Path) -> None:
+    model = looped(*PRODUCTS, node("Sin", ["c"], ["e"]), wx=real(4, 3), ws=real(3, 3))
+    imported = import_file(saved(tmp_path, model))
+    assert kinds(imported.workload.model).count("elementwise") == 5
+    told = [f.cause for f in imported.file_check.findings if isinstance(f.cause, SameNumbers)]
+    assert [len(cause.tensors) for cause in told] == [5, 4]
+
+
+def test_a_loop_whose_rounds_the_input_decides_is_refused(tmp_path: Path) -> None:
+    model = looped(*PRODUCTS, node("Tanh", ["c"], ["e"]), wx=real(4, 3), ws=real(3, 3))
+    model.graph.node.insert(5, node("ReduceMax", ["x"], ["most"], keepdims=0))
+    model.graph.node.insert(6, node("Cast", ["most"], ["rounds_of_x"], to=TensorProto.INT64))
+    next(one for one in model.graph.node if one.op_type == "Loop").input[0] = "rounds_of_x"
+    with pytest.raises(UnsupportedError, match="'loop' \\(Loop\\): how often it runs depends"):
+        import_file(saved(tmp_path, model))

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import compose, helper
+from onnx import helper
 
 from dlb.errors import UnsupportedError
+from dlb.graph.control_flow import without_control_flow
 from dlb.graph.evaluate import Evaluator
 from dlb.graph.liveness import live_names
 
-__all__ = ["Trace", "attributes_of", "trace"]
+__all__ = ["Trace", "attributes_of", "default_inputs", "trace"]
 
 Array = npt.NDArray[Any]
 
@@ -77,8 +78,8 @@ def trace(model: onnx.ModelProto, inputs: Mapping[str, Array] | None = None) -> 
         from onnx import inliner
 
         model = inliner.inline_local_functions(model)
-    feed, batch = _default_inputs(model) if inputs is None else (dict(inputs), _batch_of(inputs))
-    model = _branches_taken(model, feed)
+    feed, batch = default_inputs(model) if inputs is None else (dict(inputs), _batch_of(inputs))
+    model = without_control_flow(model, feed)
     # Share the evaluator's initialisers: weights of a large network are gigabytes.
     names = [tensor.name for tensor in model.graph.initializer]
     names += [name for node in model.graph.node for name in node.output if name]
@@ -106,7 +107,7 @@ def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
     }
 
 
-def _default_inputs(model: onnx.ModelProto) -> tuple[dict[str, Array], int]:
+def default_inputs(model: onnx.ModelProto) -> tuple[dict[str, Array], int]:
     """Zeros and ones for every input, which are valid as real numbers and as indices."""
     initializers = {tensor.name for tensor in model.graph.initializer}
     graph_inputs = [value for value in model.graph.input if value.name not in initializers]
@@ -134,51 +135,3 @@ def _default_inputs(model: onnx.ModelProto) -> tuple[dict[str, Array], int]:
 
 def _batch_of(inputs: Mapping[str, Array]) -> int:
     return next((len(array) for array in inputs.values() if array.ndim), 1)
-
-
-def _branches_taken(model: onnx.ModelProto, feed: Mapping[str, Array]) -> onnx.ModelProto:
-    """The model with each If of a constant condition replaced by the branch that it takes.
-
-    An If whose condition depends on the inputs' numbers stays: other numbers take its other branch.
-    """
-    live = live_names(model.graph.node, feed)
-    constant = [
-        node.output[0]
-        for node in model.graph.node
-        if node.op_type == "If" and node.input[0] not in live
-    ]
-    if not constant:
-        return model
-    conditions = [node.input[0] for node in model.graph.node if node.op_type == "If"]
-    condition_values = Evaluator(model).run(feed, conditions)
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    del result.graph.node[:]
-    used_names = _defined_names(model.graph)
-    for node in model.graph.node:
-        if node.op_type != "If" or node.output[0] not in constant:
-            result.graph.node.append(node)
-            continue
-        taken = bool(condition_values[node.input[0]].all())
-        branch = attributes_of(node)["then_branch" if taken else "else_branch"]
-        # Branches are scopes of their own, so that two may give one name to two values.
-        if not used_names.isdisjoint(_defined_names(branch)):
-            branch = compose.add_prefix_graph(branch, f"{node.output[0]}/")
-        used_names |= _defined_names(branch)
-        result.graph.initializer.extend(branch.initializer)
-        result.graph.sparse_initializer.extend(branch.sparse_initializer)
-        result.graph.node.extend(branch.node)
-        result.graph.node.extend(
-            helper.make_node("Identity", [inner.name], [outer])
-            for inner, outer in zip(branch.output, node.output)
-            if outer
-        )
-    return _branches_taken(result, feed)
-
-
-def _defined_names(graph: onnx.GraphProto) -> set[str]:
-    """Names of the values that a graph defines, those of its subgraphs excluded."""
-    names = {tensor.name for tensor in graph.initializer}
-    names.update(tensor.values.name for tensor in graph.sparse_initializer)
-    names.update(name for node in graph.node for name in node.output if name)
-    return names

@@ -17,12 +17,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dlb.errors import DataError, DlbError, UnsupportedError
 from dlb.graph.blocks import BLOCK_OPERATORS
+from dlb.graph.control_flow import CONTROL_FLOW, without_control_flow
 from dlb.graph.copies import COPY_OPERATORS
-from dlb.graph.evaluate import NodeFailed, names_read
+from dlb.graph.evaluate import Evaluator, NodeFailed, names_read
 from dlb.graph.layout import LAYOUT
 from dlb.graph.liveness import live_names
 from dlb.graph.precision import REAL_TYPES
-from dlb.graph.trace import Trace, attributes_of, trace
+from dlb.graph.trace import Trace, attributes_of, default_inputs, trace
 from dlb.imported.bodies import pair, part_constants, with_bodies
 from dlb.imported.check import MAX_LISTED, compare_with_file, truncate_at
 from dlb.imported.einsum import with_matrix_products
@@ -35,7 +36,7 @@ from dlb.imported.slices import split_into_slices
 from dlb.imported.tied_weights import tie_weights
 from dlb.imported.views import ValueView
 from dlb.proof.certificate import Baseline, CheckResult
-from dlb.proof.distance import passes
+from dlb.proof.distance import figures, passes
 from dlb.proof.files.inputs import LARGEST_INPUT
 from dlb.proof.files.read import ModelFile, read_model_file, tensors_of
 from dlb.proof.findings import Finding
@@ -168,12 +169,44 @@ def _import(
     Raises the reason why they are not read as they are: its names are the file's own.
     """
     refused: list[Exception] = []
-    for form in _forms(file.model, trained=not any_output):
+    for form in _forms(_written_out(file), trained=not any_output):
         try:
             return _import_graph(replace(file, model=form), path, any_output, chosen)
         except (UnsupportedError, UnsupportedNode) as reason:
             refused.append(reason)
     raise refused[0]
+
+
+def _written_out(file: ModelFile) -> onnx.ModelProto:
+    """The file's model without the loops and branches that every input takes alike.
+
+    Raises:
+        NotRun: it cannot be run.
+        UnsupportedError: what is written out computes something else.
+    """
+    model = file.model
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    if CONTROL_FLOW.isdisjoint(node.op_type for node in model.graph.node):
+        return file.model
+    feed, _ = default_inputs(model)
+    try:
+        straight = without_control_flow(model, feed)
+        if straight is model:
+            return file.model
+        drawn = np.random.default_rng(0)
+        feed = {
+            name: value if value.dtype.kind in "biu" else drawn.normal(size=value.shape)
+            for name, value in feed.items()
+        }
+        expected, computed = (
+            Evaluator(one.float64).run(feed) for one in (file, replace(file, model=straight))
+        )
+    except NodeFailed as error:
+        raise NotRun(error) from None
+    if not passes(figures(computed, expected), FLOAT64_TOLERANCE):
+        raise UnsupportedError("its loops, written out, compute something else than the file")
+    return straight
 
 
 def _forms(model: onnx.ModelProto, *, trained: bool) -> Iterator[onnx.ModelProto]:
@@ -352,6 +385,11 @@ def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
             )
         # An If may have a constant condition.
         if names and node.op_type not in _READ and node.op_type != "If":
+            if node.op_type in CONTROL_FLOW:
+                raise unsupported(
+                    node,
+                    "how often it runs depends on the input, or its rounds are too many to be written out",
+                )
             tests = [name for name in padding_tests(graph) if name in live]
             raise unsupported(
                 node,
