@@ -199,6 +199,37 @@ def test_a_loop_that_is_a_gru_is_one(before: bool) -> None:
     assert {a.name: a.i for a in found.attribute}["linear_before_reset"] == before
 
 
+def test_a_loop_that_is_an_lstm_with_a_mask_of_ones_is_one() -> None:
+    """As Keras writes one: the state three times, of which one is the output, with what is masked kept."""
+    body = (
+        "wm = Constant <value = float[2,12] {" + weights(4, 2, 12) + "}> () "
+        "um = Constant <value = float[3,12] {" + weights(5, 3, 12) + "}> () "
+        "bm = Constant <value = float[12] {" + weights(6, 12) + "}> () "
+        "a = MatMul (x, wm) d = MatMul (h, um) e = Add (a, d) f = Add (e, bm) "
+        "four = Constant <value = int64[4] {3,3,3,3}> () i0, f0, g0, o0 = Split <axis = 1> (f, four) "
+        "i1 = Sigmoid (i0) f1 = Sigmoid (f0) g1 = Tanh (g0) o1 = Sigmoid (o0) "
+        "p = Mul (i1, g1) q = Mul (f1, cell) c1 = Add (p, q) t1 = Tanh (c1) h1 = Mul (o1, t1) "
+        "m0 = Gather (mask, count) "
+        "hn = Where (m0, h1, h) cn = Where (m0, c1, cell) k = Where (m0, h1, last)"
+    )
+    text = onnx.printer.to_text(recurrence(body))
+    for before, after in (
+        (
+            "end, s, kept, l = Loop (trips, cond, zero, start, uu)",
+            "end, s, hh, cc, l = Loop (trips, cond, zero, start, start, start)",
+        ),
+        ("float[N,3] h, float[3,9] u)", "float[N,3] last, float[N,3] h, float[N,3] cell)"),
+        ("float[N,3] k2, float[3,9] u2,", "float[N,3] k2, float[N,3] hn, float[N,3] cn,"),
+        ("u2 = Identity (u)", ""),
+    ):
+        assert text.count(before) == 1, text
+        text = text.replace(before, after)
+    model = parsed(text)
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((5, 1, 1), bool), "mask"))
+    found = next(n for n in written_out(model, SEQUENCE).graph.node if n.op_type == "LSTM")
+    assert {a.name for a in found.attribute} == {"hidden_size"}
+
+
 @pytest.mark.parametrize("activation", ["Tanh", "Relu"])
 def test_a_loop_that_is_an_rnn_is_one(activation: str) -> None:
     body = (

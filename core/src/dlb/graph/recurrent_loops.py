@@ -1,4 +1,4 @@
-"""Loops over the steps of a sequence that are an RNN or a GRU, written as that operator.
+"""Loops over the steps of a sequence that are an RNN, a GRU or an LSTM, written as that operator.
 
 Exporters write a framework's layer as a loop where they know no operator for it. Whether a loop is one, values
 decide: both must compute the same of numbers that are drawn. All that they compute is analytic but for Relu, of
@@ -8,7 +8,7 @@ which such numbers take both sides.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +28,8 @@ Array = npt.NDArray[Any]
 
 _TOLERANCE = 1e-9
 _SEED = 0
-#: Names of the state at the start, and of the outputs of an operator.
-_START, _STEPS, _END = "dlb/start", "dlb/steps", "dlb/end"
+#: Names of an operator's outputs: the state of each step, and at the last one; the cell's state there.
+_STEPS, _END, _CELL = "dlb/steps", "dlb/end", "dlb/cell"
 
 
 def recurrence_of(
@@ -38,7 +38,7 @@ def recurrence_of(
     live: set[str],
     opset: onnx.OperatorSetIdProto,
 ) -> onnx.GraphProto | None:
-    """A graph with the outputs of a Loop that is an RNN or a GRU; None if it is none.
+    """A graph with the outputs of a Loop that is an RNN, a GRU or an LSTM; None if it is none.
 
     Args:
         node: a Loop whose number of rounds is the same for every input.
@@ -51,19 +51,14 @@ def recurrence_of(
         return None
     shape = values[loop.sequence].shape
     try:
-        of_step, of_state = loop.products(values, opset)
-        draw = np.random.default_rng(_SEED)
-        feed = {loop.sequence: draw.normal(size=shape)}
+        feed = {loop.sequence: np.random.default_rng(_SEED).normal(size=shape)}
         expected = Evaluator(in_precision(loop.alone(values, opset), TensorProto.DOUBLE)).run(feed)
-        for cell in _cells(of_step, of_state, loop.hidden):
-            steps, end = (
-                Evaluator(cell.alone(shape, opset)).run({"x": feed[loop.sequence]}).values()
-            )
-            if all(_close(expected[name], steps[:, 0]) for name in loop.lists) and all(
-                _close(expected[name], end[0]) for name in loop.ends
-            ):
-                kind = values[loop.sequence].dtype
-                return loop.written(cell, expected, kind, opset)
+        for hidden in range(len(loop.states)):
+            for cell in _cells(*loop.products(values, opset, hidden), loop.hidden):
+                computed = Evaluator(cell.alone(shape, opset)).run({"x": feed[loop.sequence]})
+                outputs = loop.outputs(expected, computed)
+                if outputs is not None:
+                    return loop.written(cell, outputs, expected, values, opset)
     except UnsupportedError:
         return None
     return None
@@ -75,15 +70,19 @@ def _close(a: Array, b: Array) -> bool:
 
 @dataclass(frozen=True)
 class _Cell:
-    """An RNN or a GRU: its attributes, and W, R and B of one direction."""
+    """An RNN, a GRU or an LSTM: its attributes, and W, R and B of one direction."""
 
     operator: str
     attributes: Mapping[str, Any]
     weights: Mapping[str, Array]
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (_STEPS, _END, _CELL) if self.operator == "LSTM" else (_STEPS, _END)
+
     def node(self, sequence: str, prefix: str) -> onnx.NodeProto:
         inputs = [sequence, *(f"{prefix}{name}" for name in self.weights)]
-        outputs = [f"{prefix}{_STEPS}", f"{prefix}{_END}"]
+        outputs = [f"{prefix}{name}" for name in self.outputs]
         return helper.make_node(self.operator, inputs, outputs, prefix, **self.attributes)
 
     def tensors(self, prefix: str, kind: Any) -> list[onnx.TensorProto]:
@@ -96,7 +95,7 @@ class _Cell:
         return _model(
             [self.node("x", "")],
             {"x": shape},
-            [_STEPS, _END],
+            self.outputs,
             self.tensors("", np.float64),
             opset,
             TensorProto.DOUBLE,
@@ -120,10 +119,13 @@ def _cells(step: Sequence[_Product], state: Sequence[_Product], hidden: int) -> 
     """What a loop may be that multiplies its step and its state by these matrices."""
     of_step, of_state = _gates(step, hidden), _gates(state, hidden)
     shapes = [{matrix.shape for matrix, _ in gates} for gates in (of_step, of_state)]
-    if len(of_step) != len(of_state) or len(of_step) not in (1, 3) or max(map(len, shapes)) > 1:
+    if len(of_step) != len(of_state) or len(of_step) not in (1, 3, 4) or max(map(len, shapes)) > 1:
         return
     orders = list(itertools.permutations(range(len(of_step))))
-    for one, other in itertools.product(orders, orders):
+    pairs: Iterable[tuple[tuple[int, ...], ...]] = itertools.product(orders, orders)
+    if len(step) == len(state) == 1:  # their gates are in one order
+        pairs = zip(orders, orders)
+    for one, other in pairs:
         first, second = [of_step[place] for place in one], [of_state[place] for place in other]
         weights = {
             "W": np.concatenate([matrix.T for matrix, _ in first])[None],
@@ -134,6 +136,8 @@ def _cells(step: Sequence[_Product], state: Sequence[_Product], hidden: int) -> 
             for activation in ("Tanh", "Relu"):
                 settings = {"hidden_size": hidden, "activations": [activation]}
                 yield _Cell("RNN", settings, weights)
+        elif len(of_step) == 4:
+            yield _Cell("LSTM", {"hidden_size": hidden}, weights)
         else:
             # A product of the whole state is one before its reset.
             for before in (1, 0) if len(state) > 1 else (1,):
@@ -143,21 +147,20 @@ def _cells(step: Sequence[_Product], state: Sequence[_Product], hidden: int) -> 
 
 @dataclass(frozen=True)
 class _Loop:
-    """A Loop with one state of real numbers, all other states constant, that reads one sequence.
+    """A Loop that reads one sequence, with states that depend on it.
 
     Attributes:
         node: the Loop.
         sequence: the name of what it reads, [steps, samples, features].
-        state: the name of its state in the body.
-        hidden: numbers of the state.
-        ends, lists: outputs that are the last state, and the states of all rounds.
+        states: their places among the Loop's states.
+        hidden: numbers of each.
+        lists: outputs that depend on the sequence and are a list of all rounds.
     """
 
     node: onnx.NodeProto
     sequence: str
-    state: str
+    states: tuple[int, ...]
     hidden: int
-    ends: tuple[str, ...]
     lists: tuple[str, ...]
 
     @property
@@ -172,10 +175,28 @@ class _Loop:
             [self.node], outputs, {name: values[name] for name in held}, values, opset
         )
 
+    def outputs(
+        self, expected: Mapping[str, Array], computed: Mapping[str, Array]
+    ) -> dict[str, tuple[str, int]] | None:
+        """Which output of an operator each one is, and the axis of its direction; None if one is none."""
+        found = {}
+        ends = [name for place in self.states for name in self.node.output[place : place + 1]]
+        for names, sources, axis in ((self.lists, {_STEPS}, 1), (ends, {_END, _CELL}, 0)):
+            for name in filter(None, names):
+                same = [
+                    source
+                    for source, value in computed.items()
+                    if source in sources and _close(expected[name], value.squeeze(axis))
+                ]
+                if not same:
+                    return None
+                found[name] = same[0], axis
+        return found
+
     def products(
-        self, values: Mapping[str, Array], opset: onnx.OperatorSetIdProto
+        self, values: Mapping[str, Array], opset: onnx.OperatorSetIdProto, hidden: int
     ) -> tuple[list[_Product], list[_Product]]:
-        """The products of the step, and those of the state."""
+        """The products of the step, and those of a state."""
         held = {name: values[name] for name in names_read(self.node) & values.keys()}
         del held[self.sequence]
         held |= {tensor.name: numpy_helper.to_array(tensor) for tensor in self.body.initializer}
@@ -183,8 +204,9 @@ class _Loop:
         for place, name in enumerate(self.node.input[2:], start=2):
             held[self.body.input[place].name] = values[name]
         nodes = list(self.body.node)
-        live = live_names(nodes, {self.sequence, self.state})
-        of_state = live_names(nodes, {self.state})
+        inner = [self.body.input[2 + place].name for place in self.states]
+        live = live_names(nodes, {self.sequence, *inner})
+        of_state = live_names(nodes, {inner[hidden]})
         fixed = {name for node in nodes for name in node.output if name} - live
         model = self._model(nodes, sorted(fixed), held, values, opset)
         shape = values[self.sequence].shape
@@ -196,7 +218,7 @@ class _Loop:
             if node.op_type == "MatMul" and node.input[0] in live and node.input[1] in found:
                 matrix = found[node.input[1]].astype(np.float64)
                 if matrix.ndim == 2:
-                    bias = _bias(node.output[0], nodes, found, matrix.shape[1])
+                    bias = _bias(node.output[0], matrix.shape[1], nodes, found)
                     both[node.input[0] in of_state].append((matrix, bias))
         return both
 
@@ -221,17 +243,18 @@ class _Loop:
     def written(
         self,
         cell: _Cell,
+        outputs: Mapping[str, tuple[str, int]],
         computed: Mapping[str, Array],
-        kind: np.dtype[Any],
+        values: Mapping[str, Array],
         opset: onnx.OperatorSetIdProto,
     ) -> onnx.GraphProto:
-        """The operator, with the Loop's outputs."""
+        """The operator, with the Loop's outputs; those that are constant as computed."""
         prefix = f"{next(name for name in self.node.output if name)}/"
         nodes = [cell.node(self.sequence, prefix)]
         nodes[0].name = self.node.name
-        tensors = cell.tensors(prefix, kind)
-        squeezed = dict.fromkeys(self.lists, (_STEPS, 1)) | dict.fromkeys(self.ends, (_END, 0))
-        for name, (source, axis) in squeezed.items():
+        real = values[self.sequence].dtype
+        tensors = cell.tensors(prefix, real)
+        for name, (source, axis) in outputs.items():
             if opset.version < 13:
                 nodes.append(
                     helper.make_node("Squeeze", [f"{prefix}{source}"], [name], axes=[axis])
@@ -240,9 +263,11 @@ class _Loop:
             tensors.append(numpy_helper.from_array(np.array([axis]), f"{name}/axis"))
             nodes.append(helper.make_node("Squeeze", [f"{prefix}{source}", f"{name}/axis"], [name]))
         tensors += [
-            numpy_helper.from_array(computed[name], name)
-            for name in self.node.output
-            if name and name not in squeezed
+            numpy_helper.from_array(
+                value.astype(real if value.dtype.kind == "f" else value.dtype), name
+            )
+            for name, value in computed.items()
+            if name not in outputs
         ]
         return helper.make_graph(nodes, "recurrence", [], [], tensors)
 
@@ -253,45 +278,47 @@ def _body(node: onnx.NodeProto) -> onnx.GraphProto:
 
 
 def _read(node: onnx.NodeProto, values: Mapping[str, Array], live: set[str]) -> _Loop | None:
-    """A Loop with one state of real numbers, zeros at first, and one sequence; None if it is another."""
+    """A Loop that reads one sequence, whose states that depend on it start at zero, or None."""
     body = _body(node)
     sequences = names_read(node) & live
-    if len(sequences) != 1 or not live.isdisjoint(node.input) or not node.input[2:]:
+    if len(sequences) != 1 or not live.isdisjoint(node.input):
+        return None
+    if any(one.op_type in ("If", "Loop", "Scan") for one in body.node):
         return None
     (sequence,) = sequences
-    live_inside = live_names(body.node, {sequence})
     count = len(node.input) - 2
-    states = [place for place in range(count) if body.output[1 + place].name in live_inside]
-    if len(states) != 1 or body.output[0].name in live_inside:
+    states, before = tuple[int, ...](), None
+    while states != before:
+        before = states
+        inside = live_names(body.node, {sequence, *(body.input[2 + k].name for k in states)})
+        states = tuple(k for k in range(count) if body.output[1 + k].name in inside)
+    starts = [values[node.input[2 + place]] for place in states]
+    shapes = {start.shape for start in starts}
+    if len(shapes) != 1 or body.output[0].name in inside:
         return None
-    start = values[node.input[2 + states[0]]]
-    if start.ndim != 2 or start.any() or values[sequence].ndim != 3 or not values[sequence].size:
+    whole = values[sequence].ndim == 3 and values[sequence].size and starts[0].ndim == 2
+    if not whole or any(start.any() for start in starts):
         return None
-    outputs = dict(zip(node.output, (value.name for value in body.output[1:])))
-    state = body.input[2 + states[0]].name
-    live_inside = live_names(body.node, {sequence, state})
-    if any(node.op_type in ("If", "Loop", "Scan") for node in body.node):
-        return None
+    lists = zip(node.output[count:], (value.name for value in body.output[1 + count :]))
     return _Loop(
         node=node,
         sequence=sequence,
-        state=state,
-        hidden=start.shape[1],
-        ends=tuple(name for name in node.output[:count][states[0] : states[0] + 1] if name),
-        lists=tuple(name for name in node.output[count:] if name and outputs[name] in live_inside),
+        states=states,
+        hidden=starts[0].shape[1],
+        lists=tuple(name for name, inner in lists if name and inner in inside),
     )
 
 
-def _bias(
-    name: str, nodes: Sequence[onnx.NodeProto], found: Mapping[str, Array], size: int
-) -> Array:
-    """The constant that is added to a product; zeros if there is none."""
+def _bias(name: str, size: int, nodes: Sequence[onnx.NodeProto], found: dict[str, Array]) -> Array:
+    """The sum of the constants that are added to a product, perhaps after another; each is found once."""
+    bias = np.zeros(size)
     for node in nodes:
         if node.op_type == "Add" and name in node.input:
             other = next((one for one in node.input if one != name), name)
             if other in found and found[other].size == size:
-                return found[other].astype(np.float64).ravel()
-    return np.zeros(size)
+                bias += found.pop(other).ravel()
+            name = node.output[0]
+    return bias
 
 
 def _model(

@@ -209,7 +209,7 @@ def _set_sizes(
 
 
 def padding_tests(graph: onnx.GraphProto) -> list[str]:
-    """Values that say which tokens are one number, such as padding: Equal of an input of integers and it."""
+    """Values that say which tokens are one number, such as padding: Equal of an input and it."""
     held = {tensor.name: tensor for tensor in graph.initializer}
     held |= {
         node.output[0]: attribute.t
@@ -217,11 +217,7 @@ def padding_tests(graph: onnx.GraphProto) -> list[str]:
         if node.op_type == "Constant"
         for attribute in node.attribute
     }
-    tokens = {
-        value.name
-        for value in graph.input
-        if value.type.tensor_type.elem_type in (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
-    }
+    tokens = {value.name for value in graph.input} - held.keys()
     return [
         node.output[0]
         for node in graph.node
