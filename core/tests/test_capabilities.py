@@ -56,6 +56,14 @@ TIED = Model(
     ),
 )
 
+SHARED = Model(
+    input=Input(shape=(4,)),
+    nodes=(
+        Node(name="first", layer=Linear(out_features=4)),
+        Node(name="logits", layer=Linear(out_features=4), weights_of="first"),
+    ),
+)
+
 
 def check(workload: Workload = MLP, described: dict[str, Any] | None = None, **asked: Any) -> None:
     entry = WHOLE if described is None else described
@@ -175,6 +183,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         without("tied_weights"),
         {"workload": changed(model=TIED)},
         "layer 'logits' is tied to 'table'",
+        "logits",
+    ),
+    "shared layers": (
+        without("shared_layers"),
+        {"workload": changed(model=SHARED)},
+        "layer 'logits' computes with the parameters of 'first'",
         "logits",
     ),
     "films": (

@@ -22,7 +22,7 @@ from .primitive_cases import (
 from .slope_cases import PRELU
 from .window_cases import FILM, IMAGE, WINDOWS
 
-__all__ = ["BY_LAYER", "CASES", "EVERY_LAYER"]
+__all__ = ["BY_LAYER", "CASES", "EVERY_LAYER", "SHARED"]
 
 _BATCH_NORM = {
     "batch_norm-of-maps": classifier(IMAGE, W.BatchNorm()),
@@ -638,9 +638,79 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "rnn": _RNN,
     "attention": _ATTENTION,
 }
+#: Layers that are used several times.
+SHARED = {
+    "shared-linear": graph(
+        (6,),
+        ("first", W.Linear(out_features=6), ("input",)),
+        ("tanh", W.Tanh(), ("first",)),
+        ("second", "first", ("tanh",)),
+        ("wave", W.Elementwise(function="sin"), ("second",)),
+        ("third", "first", ("wave",)),
+        ("logits", W.Linear(out_features=CLASSES), ("third",)),
+    ),
+    "shared-logits": graph(
+        (CLASSES,),
+        ("hidden", W.Linear(out_features=CLASSES), ("input",)),
+        ("tanh", W.Tanh(), ("hidden",)),
+        ("logits", "hidden", ("tanh",)),
+    ),
+    "shared-conv-of-two-branches": graph(
+        (4, 5, 5),
+        ("one", W.Slice(starts=(0, 0, 0), ends=(2, 5, 5)), ("input",)),
+        ("other", W.Slice(starts=(2, 0, 0), ends=(4, 5, 5)), ("input",)),
+        ("conv", W.Conv(out_channels=3, kernel=(2, 3)), ("one",)),
+        ("conv_again", "conv", ("other",)),
+        ("norm", W.GroupNorm(groups=1), ("conv",)),
+        ("norm_again", "norm", ("conv_again",)),
+        ("flat", W.Flatten(), ("norm",)),
+        ("flat_again", W.Flatten(), ("norm_again",)),
+        ("hidden", W.Linear(out_features=4), ("flat",)),
+        ("hidden_again", "hidden", ("flat_again",)),
+        ("both", W.Binary(function="sub"), ("hidden", "hidden_again")),
+        ("logits", W.Linear(out_features=CLASSES), ("both",)),
+    ),
+    "shared-recurrences": graph(
+        (4, 5),
+        ("lstm", W.LSTM(hidden=5), ("input",)),
+        ("lstm_again", "lstm", ("lstm",)),
+        ("gru", _gru(5, True), ("lstm_again",)),
+        ("gru_again", "gru", ("gru",)),
+        ("rnn", W.RNN(hidden=5), ("gru_again",)),
+        ("rnn_again", "rnn", ("rnn",)),
+        ("mean", W.ReduceMean(), ("rnn_again",)),
+        ("logits", W.Linear(out_features=CLASSES), ("mean",)),
+    ),
+    "shared-blocks": graph(
+        (5,),
+        ("table", W.Embedding(entries=9, features=6), ("input",)),
+        ("places", W.PositionEmbedding(), ("table",)),
+        ("attention", W.Attention(heads=2), ("places",)),
+        ("sum", W.Add(), ("places", "attention")),
+        ("norm", W.LayerNorm(), ("sum",)),
+        ("linear", W.Linear(out_features=6), ("norm",)),
+        ("attention_again", "attention", ("linear",)),
+        ("sum_again", W.Add(), ("linear", "attention_again")),
+        ("norm_again", "norm", ("sum_again",)),
+        ("linear_again", "linear", ("norm_again",)),
+        ("mean", W.ReduceMean(), ("linear_again",)),
+        ("logits", W.Linear(out_features=CLASSES), ("mean",)),
+        kind="index",
+    ),
+    "shared-scales": graph(
+        (6,),
+        ("scale", W.Scale(sizes=(6,)), ("input",)),
+        ("shift", W.Shift(sizes=(6,)), ("scale",)),
+        ("slopes", W.PReLU(), ("shift",)),
+        ("scale_again", "scale", ("slopes",)),
+        ("shift_again", "shift", ("scale_again",)),
+        ("slopes_again", "slopes", ("shift_again",)),
+        ("logits", W.Linear(out_features=CLASSES), ("slopes_again",)),
+    ),
+}
 #: All of them by name.
 CASES: dict[str, W.Model] = {
-    name: model for models in BY_LAYER.values() for name, model in models.items()
+    name: model for models in (*BY_LAYER.values(), SHARED) for name, model in models.items()
 }
 
 #: Models that together have a layer of every type; the last is for adapters that have few.

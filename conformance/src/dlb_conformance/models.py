@@ -35,12 +35,18 @@ def classifier(shape: Shape, *layers: W.Layer, kind: str = "real") -> W.Model:
 
 
 def graph(
-    shape: Shape, *nodes: tuple[str, W.Layer, tuple[str, ...]], kind: str = "real"
+    shape: Shape, *nodes: tuple[str, W.Layer | str, tuple[str, ...]], kind: str = "real"
 ) -> W.Model:
-    """Layers by name, with the names that each reads."""
+    """Layers by name, with the names that each reads. The name of another stands for it and its weights."""
+    layers: dict[str, W.Layer] = {}
+    made = []
+    for name, layer, reads in nodes:
+        weights_of = layer if isinstance(layer, str) else ""
+        layers[name] = layers[layer] if isinstance(layer, str) else layer
+        made.append(W.Node(name=name, layer=layers[name], inputs=reads, weights_of=weights_of))
     return W.Model(
         input=W.Input(shape=shape, kind=kind),  # type: ignore[arg-type]
-        nodes=tuple(W.Node(name=name, layer=layer, inputs=reads) for name, layer, reads in nodes),
+        nodes=tuple(made),
     )
 
 

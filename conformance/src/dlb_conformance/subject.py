@@ -164,6 +164,8 @@ class Adapter:
                 missing = f"no layer {kind}"
             if tied_to(node):
                 missing = missing or self._lacks("tied_weights")
+            if node.weights_of:
+                missing = missing or self._lacks("shared_layers")
             if of_three_axes(node.layer, shapes[node.inputs[0]]):
                 missing = missing or self._lacks("three_axes")
             if is_dilated_pool(node.layer):

@@ -23,7 +23,7 @@ from dlb.workload.files import load
 from dlb_worker.native import BuiltModel
 
 from .closeness import assert_same_bits, distance
-from .layer_cases import CASES, EVERY_LAYER
+from .layer_cases import CASES, EVERY_LAYER, SHARED
 from .models import CLASSES, chain, graph, random_batch, random_weights
 from .primitive_cases import WHERE, WHOLE_FUNCTIONS
 from .random_models import models
@@ -56,6 +56,7 @@ RESIDUAL = graph(
 LEFT_OUT: dict[str, Any] = {"kernel": (2, 2), "stride": (3, 3), "ceil_mode": True}
 
 MODELS: dict[str, W.Model] = {
+    **SHARED,
     "lenet5": load("lenet5").model,
     "residual": RESIDUAL,
     "layers-of-alexnet": chain(

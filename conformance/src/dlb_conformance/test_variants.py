@@ -37,6 +37,7 @@ MODELS = {
         kind="index",
     ),
     "films": CASES["films"],
+    "shared-conv-of-two-branches": CASES["shared-conv-of-two-branches"],
     "parts": EVERY_LAYER["parts"],
 }
 

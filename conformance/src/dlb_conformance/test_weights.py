@@ -9,7 +9,7 @@ from dlb import workload as W
 from dlb_worker.native import BuiltModel
 
 from .closeness import assert_same_bits
-from .layer_cases import CASES, EVERY_LAYER
+from .layer_cases import CASES, EVERY_LAYER, SHARED
 from .models import random_batch, random_weights
 from .subject import Adapter
 
@@ -17,6 +17,7 @@ MOMENTUM = W.SGD(learning_rate=0.05, momentum=0.9)
 DTYPES = ("float32", "float64")
 MODELS = {
     **EVERY_LAYER,
+    **SHARED,
     **{
         name: CASES[name]
         for name in (

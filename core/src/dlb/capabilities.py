@@ -121,6 +121,12 @@ def check_capabilities(
                 "feature 'tied_weights'",
                 node.name,
             )
+        if node.weights_of and "shared_layers" not in adapter.features:
+            raise unsupported(
+                f"layer '{node.name}' computes with the parameters of '{node.weights_of}', and the adapter "
+                "does not have the feature 'shared_layers'",
+                node.name,
+            )
         shape = shapes[node.inputs[0]]
         if of_three_axes(node.layer, shape) and "three_axes" not in adapter.features:
             raise unsupported(

@@ -241,12 +241,12 @@ def test_a_whole_workload_can_be_read(text: str, tmp_path: Path) -> None:
 
 
 def test_part_of_a_model_can_be_read() -> None:
-    (nodes,) = (
+    residual, shared = (
         tomllib.loads(block)["nodes"]
         for block in blocks(section(page("workloads.md"), "Node"), "toml")
     )
-    described = {"input": {"shape": [8, 4, 4]}, "nodes": nodes}
-    W.infer_shapes(msgspec.convert(described, W.Model))
+    for nodes, shape in ((residual, [8, 4, 4]), (shared, [64])):
+        W.infer_shapes(msgspec.convert({"input": {"shape": shape}, "nodes": nodes}, W.Model))
 
 
 def test_the_hash_is_made_as_told() -> None:

@@ -1314,12 +1314,27 @@ def test_a_layer_that_multiplies_by_the_table_is_tied_to_it(kept: str, tmp_path:
     assert "'y' multiplies by the table of 'e': they are tied" in describe(found.file_check)
 
 
+def test_a_layer_that_is_used_twice_is_shared(tmp_path: Path) -> None:
+    nodes = [
+        node("Gemm", ["x", "w", "b"], ["h"]),
+        node("Tanh", ["h"], ["t"]),
+        node("Gemm", ["t", "w", "b"], ["y"]),
+    ]
+    found = import_file(saved(tmp_path, graph(nodes, {"w": real(5, 5), "b": real(5)}, ("N", 5))))
+    assert list(found.weights) == ["h.weight", "h.bias"]
+    assert found.workload.model.nodes[-1].weights_of == "h"
+    assert "computed with the parameters of 'h', which they share: 'y'" in describe(
+        found.file_check
+    )
+
+
 def test_layers_that_share_a_matrix_otherwise_are_trained_apart_and_that_is_said(
     tmp_path: Path,
 ) -> None:
-    nodes = [node("MatMul", ["x", "w"], ["h"]), node("MatMul", ["h", "w"], ["y"])]
-    found = import_file(saved(tmp_path, graph(nodes, {"w": real(5, 5)}, ("N", 5))))
-    assert list(found.weights) == ["h.weight", "y.weight"]
+    nodes = [node("Gemm", ["x", "w", "b"], ["h"]), node("MatMul", ["h", "w"], ["y"])]
+    held = {"w": real(5, 5), "b": real(5)}
+    found = import_file(saved(tmp_path, graph(nodes, held, ("N", 5))))
+    assert list(found.weights) == ["h.weight", "h.bias", "y.weight"]
     assert "h.weight and y.weight are the same numbers, trained apart" in describe(found.file_check)
 
 

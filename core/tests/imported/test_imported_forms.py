@@ -16,7 +16,7 @@ from dlb.graph.canonical import canonical_graph
 from dlb.graph.evaluate import evaluate
 from dlb.imported import import_file
 from dlb.imported.real_numbers import QUANTISED
-from dlb.proof.findings.workload import SameNumbers
+from dlb.proof.findings.workload import SharedLayers
 
 
 def after_conv(*nodes: onnx.NodeProto, **held: np.ndarray) -> onnx.ModelProto:
@@ -279,12 +279,13 @@ def test_a_loop_that_is_a_recurrent_layer_is_one(tmp_path: Path) -> None:
     assert imported.file_check.verdict == "passed"
 
 
-def test_a_loop_that_is_none_is_its_rounds_which_are_trained_separately(tmp_path: Path) -> None:
+def test_a_loop_that_is_none_is_its_rounds_whose_layers_are_shared(tmp_path: Path) -> None:
     model = looped(*PRODUCTS, node("Sin", ["c"], ["e"]), wx=real(4, 3), ws=real(3, 3))
     imported = import_file(saved(tmp_path, model))
     assert kinds(imported.workload.model).count("elementwise") == 5
-    told = [f.cause for f in imported.file_check.findings if isinstance(f.cause, SameNumbers)]
-    assert [len(cause.tensors) for cause in told] == [5, 4]
+    told = [f.cause for f in imported.file_check.findings if isinstance(f.cause, SharedLayers)]
+    assert [len(cause.layers) for cause in told] == [4, 3]
+    assert len(imported.weights) == 3
 
 
 def test_a_loop_whose_rounds_the_input_decides_is_refused(tmp_path: Path) -> None:

@@ -208,6 +208,56 @@ def test_a_layer_is_tied_to_an_embedding_of_its_own_shape() -> None:
             W.infer_shapes(tied(100, to=name))
 
 
+def shared(*nodes: W.Node) -> W.Model:
+    """A linear layer of eight features, and what is after it."""
+    first = W.Node(name="one", layer=W.Linear(out_features=8))
+    return W.Model(input=W.Input(shape=(8,)), nodes=(first, *nodes))
+
+
+def test_the_parameters_of_a_shared_layer_are_there_once() -> None:
+    again = W.Node(name="again", layer=W.Linear(out_features=8), weights_of="one")
+    model = shared(again)
+    assert W.parameter_shapes(model) == {"one.weight": (8, 8), "one.bias": (8,)}
+    assert multiply_adds(model) == {"one": 64, "again": 64}
+    assert initial_weights(model, 0).keys() == W.parameter_shapes(model).keys()
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        (
+            W.Node(name="two", layer=W.Linear(out_features=8), weights_of="three"),
+            "not a layer before",
+        ),
+        (
+            W.Node(name="two", layer=W.Linear(out_features=8), weights_of="two"),
+            "not a layer before",
+        ),
+        (W.Node(name="two", layer=W.Linear(out_features=9), weights_of="one"), "another layer"),
+        (
+            W.Node(name="two", layer=W.Linear(out_features=8), inputs=("half",), weights_of="one"),
+            "shape",
+        ),
+        (
+            W.Node(name="two", layer=W.Linear(out_features=8), weights_of="again"),
+            "of another itself",
+        ),
+        (W.Node(name="two", layer=W.Tanh(), weights_of="tanh"), "no parameters"),
+        (W.Node(name="two", layer=W.BatchNorm(), weights_of="norm"), "running statistics"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_layer_is_shared_with_one_that_is_the_same(node: W.Node, reason: str) -> None:
+    before = (
+        W.Node(name="again", layer=W.Linear(out_features=8), weights_of="one"),
+        W.Node(name="half", layer=W.Slice(starts=(0,), ends=(4,))),
+        W.Node(name="tanh", layer=W.Tanh(), inputs=("again",)),
+        W.Node(name="norm", layer=W.BatchNorm()),
+    )
+    with pytest.raises(WorkloadError, match=f"layer 'two': weights_of = .*{reason}"):
+        W.infer_shapes(shared(*before, node))
+
+
 def test_a_field_of_1_4_leaves_hashes_as_they_were() -> None:
     written = without_defaults(W.Linear(out_features=3))
     assert written == {"type": "linear", "out_features": 3}

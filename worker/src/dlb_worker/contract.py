@@ -75,6 +75,7 @@ FEATURES = {
     "losses_of_maps": "computes losses of outputs with three axes a sample, or more",
     "masks": "multiplies by given masks in dropout layers of models built for proofs",
     "repeatable_dropout": "draws dropout masks again from a seed, and takes other given masks later",
+    "shared_layers": "computes several layers with the parameters of one",
     "three_axes": "builds convolutions, poolings and normalisations of films and volumes [C, D, H, W]",
     "tied_weights": "computes a linear layer with an embedding's weight",
     "user_models": "loads a model that a user wrote in the framework",

@@ -54,6 +54,8 @@ def native_parameters(
     """
     parameters = []
     for node in model.nodes:
+        if node.weights_of:
+            continue
         layer = registry[node.kind]
         mappings = layer.parameters if layer.mappings is None else layer.mappings(node)
         for role, parameter in node.parameters.items():

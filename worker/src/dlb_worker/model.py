@@ -78,6 +78,8 @@ class Node(_Attributes):
         input_shapes: a shape for each input.
         shape: of its value.
         parameters: by role. A weight that is tied to another layer is not among them.
+        weights_of: an earlier node of the same kind and attributes, whose parameters are those of this one;
+            empty where it has its own.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Node(_Attributes):
     input_shapes: Tuple[Shape, ...]
     shape: Shape
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    weights_of: str = ""
 
     @property
     def input_shape(self) -> Shape:

@@ -93,8 +93,9 @@ def _operator(
 
 
 def _linear(graph: Graph, node: Node) -> None:
-    weight = (node.tied_to or node.name) + ".weight"
-    bias = [node.name + ".bias"] if node.bias else []
+    owner = node.weights_of or node.name
+    weight = (node.tied_to or owner) + ".weight"
+    bias = [owner + ".bias"] if node.bias else []
     if len(node.shape) == 1:
         graph.add("Gemm", [*node.inputs, weight, *bias], node.name, transB=1)
     else:

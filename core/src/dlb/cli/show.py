@@ -121,7 +121,7 @@ def show_workload(name: str, changes: tuple[str, ...], reading: Reading, as_json
                 type_name(node.layer),
                 ", ".join(node.inputs),
                 size,
-                f"{counts[node.name]:,}",
+                f"of {node.weights_of}" if node.weights_of else f"{counts[node.name]:,}",
                 f"{operations[node.name]:,}" if node.name in operations else "",
                 ", ".join(attributes),
             ]

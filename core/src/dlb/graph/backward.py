@@ -68,7 +68,7 @@ def model_gradients(
             own = {
                 name.split(".")[1]: weights[name].astype(dtype, copy=False)
                 for name in names
-                if name.split(".")[0] == node.name
+                if name.split(".")[0] == node.owner
             }
             owner = tied_to(node)
             if owner:
@@ -77,7 +77,7 @@ def model_gradients(
             layer = Pass(tuple(map(read, node.inputs)), own, mask)
             of_inputs, of_parameters = layer_gradients(node.layer, layer, cotangent)
             for parameter, gradient in of_parameters.items():
-                shared = owner if owner and parameter == "weight" else node.name
+                shared = owner if owner and parameter == "weight" else node.owner
                 _add(gradients, f"{shared}.{parameter}", gradient)
             for name, of_input in zip(node.inputs, of_inputs):
                 if of_input is not None:

@@ -96,7 +96,14 @@ def add_layer(graph: Graph, node: Node, shapes: list[Shape]) -> None:
                     f"layer '{node.name}': {name} = {number!r} has more digits than an ONNX attribute "
                     f"(float32) keeps; write {decimal(number)!r}"
                 )
+    first = len(graph.nodes)
     _RULES[type(node.layer)](graph, node.name, node.layer, list(node.inputs), shapes)
+    own = f"{node.name}."
+    for added in graph.nodes[first:] if node.weights_of else ():
+        added.input[:] = [
+            f"{node.weights_of}.{name[len(own) :]}" if name.startswith(own) else name
+            for name in added.input
+        ]
 
 
 def _conv(graph: Graph, name: str, layer: L.Conv, inputs: list[str], shapes: list[Shape]) -> None:

@@ -248,7 +248,9 @@ def _import_graph(
         logits, findings = output, []
         importer, view, has_classes, read = _read_graph(traced, logits, file, any_output)
     last = view.layer
-    nodes, exact_weights, tying_findings = tie_weights(*read)
+    nodes, exact_weights, tying_findings = tie_weights(
+        *read, {name: layer.shape for name, layer in importer.layers.items()}
+    )
     findings = [*chosen, *findings, *tying_findings]
     input_layer = importer.layers[importer.input]
     model = Model(

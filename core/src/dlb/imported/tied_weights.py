@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.proof.findings import Finding
-from dlb.proof.findings.workload import SameNumbers, TiedWeights
+from dlb.proof.findings.workload import SameNumbers, SharedLayers, TiedWeights
 from dlb.workload.layers import Embedding, Linear
-from dlb.workload.model import Node
+from dlb.workload.model import Input, Model, Node
+from dlb.workload.shapes import Shape, state_names
 
 __all__ = ["tie_weights"]
 
@@ -27,28 +28,38 @@ _PREFIX = 8
 
 
 def tie_weights(
-    nodes: Sequence[Node], weights: Mapping[str, Array]
+    nodes: Sequence[Node], weights: Mapping[str, Array], shapes: Mapping[str, Shape]
 ) -> tuple[tuple[Node, ...], dict[str, Array], list[Finding]]:
-    """Tie each linear layer to an earlier embedding if it multiplies by the embedding's table.
+    """Let layers share what they share in the file.
+
+    A linear layer that multiplies by an earlier embedding's table is tied to it. A layer that is the same as an
+    earlier one, in all numbers, computes with the parameters of that one.
 
     Args:
         nodes: the layers, in order.
         weights: by ``layer.parameter``, in canonical layout.
+        shapes: of the model's input and of each layer's value, by name.
 
     Returns:
-        the layers; the weights without those that belong to another layer; findings about tied
+        the layers; the weights without those that belong to another layer; findings about shared
         weights, and about layers that share weights in the file but are trained separately.
     """
-    own_weights = dict(weights)
-    findings: list[Finding] = []
     by_name = {node.name: node for node in nodes}
-    for first, *duplicates in _equal_matrices(weights):
+    own_weights, findings = dict(weights), list[Finding]()
+    for owner, *others in _equal_layers(nodes, weights, shapes):
+        for name in others:
+            by_name[name] = msgspec.structs.replace(by_name[name], weights_of=owner)
+            for key in _names_of(name, weights):
+                del own_weights[key]
+        findings.append(Finding(cause=SharedLayers(layers=tuple(others), owner=owner)))
+    for first, *duplicates in _equal_matrices(own_weights):
         owner = first.rpartition(".")[0]
+        shared = {node.weights_of for node in by_name.values()}
         untied = []
         for name in duplicates:
             layer, parameter = name.rpartition(".")[::2]
             node = by_name[layer]
-            table = isinstance(by_name[owner].layer, Embedding)
+            table = isinstance(by_name[owner].layer, Embedding) and layer not in shared
             if table and isinstance(node.layer, Linear) and parameter == "weight":
                 by_name[layer] = msgspec.structs.replace(
                     node, layer=msgspec.structs.replace(node.layer, tied_to=owner)
@@ -60,6 +71,38 @@ def tie_weights(
         if untied:
             findings.append(Finding(cause=SameNumbers(tensors=(first, *untied))))
     return tuple(by_name.values()), own_weights, findings
+
+
+def _names_of(layer: str, weights: Mapping[str, Array]) -> list[str]:
+    return [name for name in weights if name.rpartition(".")[0] == layer]
+
+
+def _equal_layers(
+    nodes: Sequence[Node], weights: Mapping[str, Array], shapes: Mapping[str, Shape]
+) -> list[list[str]]:
+    """Groups of at least two layers, by name, that are the same with inputs of the same shapes."""
+    model = Model(input=Input(shape=(1,)), nodes=tuple(nodes))
+    states = {name.rpartition(".")[0] for name in state_names(model)}
+    own: dict[str, list[Array]] = defaultdict(list)
+    for name, array in weights.items():
+        own[name.rpartition(".")[0]].append(array)
+    groups: dict[Any, list[list[str]]] = defaultdict(list)
+    for node in nodes:
+        arrays = own.get(node.name, [])
+        # Numbers that are all equal may be so without being shared.
+        if node.name in states or not any(
+            array.size and (array != array.flat[0]).any() for array in arrays
+        ):
+            continue
+        prefix = tuple(float(array.flat[-1]) for array in arrays)
+        key = (node.layer, tuple(shapes[name] for name in node.inputs), prefix)
+        for group in groups[key]:
+            if all(map(np.array_equal, own[group[0]], arrays)):
+                group.append(node.name)
+                break
+        else:
+            groups[key].append([node.name])
+    return [group for each in groups.values() for group in each if len(group) > 1]
 
 
 def _equal_matrices(weights: Mapping[str, Array]) -> list[list[str]]:

@@ -292,7 +292,7 @@ class _Graph:
         return 0
 
     def _weights(self, node: Node) -> Mapping[str, int]:
-        prefix = f"{node.name}."
+        prefix = f"{node.owner}."
         return {
             name: math.prod(shape)
             for name, shape in self.parameters.items()

@@ -180,6 +180,8 @@ def _tied(model: Model, weights: Mapping[str, Array]) -> dict[str, Array]:
     """Matrices of few different numbers, and channels that are constant: 0, or one multiple of the grid."""
     result = dict(weights)
     for node in model.nodes:
+        if node.weights_of:
+            continue
         name = node.name
         if isinstance(node.layer, (L.Conv, L.Linear)) and f"{name}.weight" in weights:
             weight = weights[f"{name}.weight"]
@@ -219,7 +221,7 @@ def _large(model: Model, weights: Mapping[str, Array], inputs: Array) -> dict[st
         reads_large = any(name in large for name in node.inputs)
         grown = _GROWN.get(type(node.layer))
         if isinstance(node.layer, (*_NORMS, L.RMSNorm)) or (grown and not reads_large):
-            grow(*(f"{node.name}.{parameter}" for parameter in grown or ()))
+            grow(*(f"{node.owner}.{parameter}" for parameter in grown or ()))
         bounded = isinstance(node.layer, _BOUNDED) or is_bounded(node.layer)
         if isinstance(node.layer, L.RNN):
             bounded = node.layer.activation == "tanh"
@@ -246,14 +248,14 @@ def _scaled_queries(model: Model, weights: Mapping[str, Array], inputs: Array) -
     scaled = {}
     for node, source in zip(nodes, sources):
         roles = {
-            role: values[source] @ weights[f"{node.name}.{role}_weight"].T
+            role: values[source] @ weights[f"{node.owner}.{role}_weight"].T
             for role in ("query", "key")
         }
         assert isinstance(node.layer, L.Attention)
         size = roles["query"].shape[-1] // node.layer.heads
         heads = [role.reshape(*role.shape[:2], -1, size).swapaxes(1, 2) for role in roles.values()]
         products = heads[0] @ heads[1].swapaxes(2, 3) / np.sqrt(size)
-        for name in (f"{node.name}.query_weight", f"{node.name}.query_bias"):
+        for name in (f"{node.owner}.query_weight", f"{node.owner}.query_bias"):
             if name in weights:
                 factor = GAIN / max(float(np.sqrt((products**2).mean())), 1e-30)
                 scaled[name] = (weights[name] * factor).astype(np.float32)

@@ -252,6 +252,11 @@ def _tied(cause: workload.TiedWeights, finding: Finding, adapter: str) -> str:
     )
 
 
+@renders(workload.SharedLayers)
+def _shared(cause: workload.SharedLayers, finding: Finding, adapter: str) -> str:
+    return f"computed with the parameters of {quoted([cause.owner])}, which they share: {quoted(cause.layers)}"
+
+
 @renders(workload.SameNumbers)
 def _same(cause: workload.SameNumbers, finding: Finding, adapter: str) -> str:
     first, *rest_of_tensors = cause.tensors

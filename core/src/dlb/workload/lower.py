@@ -64,7 +64,7 @@ def _model(model: Model) -> resolved.Model:
         )
     return resolved.Model(
         input=resolved.Input(**msgspec.structs.asdict(model.input)),
-        nodes=tuple(_node(node, shapes, parameters.get(node.name, {})) for node in model.wired()),
+        nodes=tuple(_node(node, shapes, parameters.get(node.owner, {})) for node in model.wired()),
     )
 
 
@@ -80,6 +80,7 @@ def _node(
         input_shapes=input_shapes,
         shape=shapes[node.name],
         parameters=parameters,
+        weights_of=node.weights_of,
     )
 
 

@@ -37,11 +37,19 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         name: a unique name; parameters are called ``name.parameter``.
         layer: the layer.
         inputs: names of nodes or of the model's input; if empty, the previous node.
+        weights_of: an earlier node with the same layer, whose parameters this one computes with; empty if it
+            has its own.
     """
 
     name: str
     layer: Layer
     inputs: tuple[str, ...] = ()
+    weights_of: str = ""
+
+    @property
+    def owner(self) -> str:
+        """The node whose parameters it computes with."""
+        return self.weights_of or self.name
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -86,6 +86,7 @@ def infer_shapes(model: Model) -> dict[str, Shape]:
         _check_attributes(node)
         shapes[node.name] = _infer(node, [shapes[name] for name in node.inputs], model)
         _check_tied(node, shapes, model)
+        _check_shared(node, shapes, model)
     return shapes
 
 
@@ -102,6 +103,8 @@ def parameter_shapes(model: Model) -> dict[str, Shape]:
     shapes = infer_shapes(model)
     parameters: dict[str, Shape] = {}
     for node in model.wired():
+        if node.weights_of:
+            continue
         tied = tied_to(node)
         for name, shape in _parameters(node.layer, shapes[node.inputs[0]]).items():
             if not (tied and name == "weight"):
@@ -349,6 +352,30 @@ def _empty_reason(layer: L.Layer) -> str:
     if isinstance(layer, L.ConvTranspose):
         return "the pads leave out all that there is"
     return "the kernel is larger than the padded input"
+
+
+def _check_shared(node: Node, shapes: Mapping[str, Shape], model: Model) -> None:
+    """Check that the node whose parameters a node computes with is another of its kind, before it."""
+    if not node.weights_of:
+        return
+    nodes = {other.name: other for other in model.wired() if other.name in shapes}
+    owner = nodes.get(node.weights_of)
+    if owner is None or owner.name == node.name:
+        raise WorkloadError(
+            f"layer '{node.name}': weights_of = '{node.weights_of}' is not a layer before it"
+        )
+    reasons = {
+        "computes with those of another itself; name that one": bool(owner.weights_of),
+        "is another layer; both must be the same in all attributes": owner.layer != node.layer,
+        "reads another shape": [shapes[name] for name in owner.inputs]
+        != [shapes[name] for name in node.inputs],
+        "has no parameters": not _parameters(node.layer, shapes[node.inputs[0]]),
+        "has running statistics, which are of one layer": type(node.layer) in _STATE,
+        "is tied to an embedding; tie both": bool(tied_to(node)),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise WorkloadError(f"layer '{node.name}': weights_of = '{owner.name}', which {reason}")
 
 
 def _check_tied(node: Node, shapes: Mapping[str, Shape], model: Model) -> None:

@@ -41,12 +41,15 @@ class Network(chainer.ChainList):
             if node.name in masks:
                 mask = masks[node.name]
                 layer: Any = partial(masked_dropout, ratio=node.rate, mask=mask)
+            elif node.weights_of:
+                layer = self.layers[node.weights_of]
             elif node.tied_to:
                 layer = TiedLinear(node, self.layers[node.tied_to])
             else:
                 layer = LAYERS[node.kind].build(node)
             self.layers[node.name] = layer
-        super().__init__(*[link for link in self.layers.values() if isinstance(link, chainer.Link)])
+        links = dict.fromkeys(self.layers.values())
+        super().__init__(*[link for link in links if isinstance(link, chainer.Link)])
         last_reader = {source: node.name for node in model.nodes for source in node.inputs}
         rows = _in_rows(model.nodes)
         #: Of values in rows, the shape of their samples.

@@ -85,6 +85,7 @@ class ChainerAdapter(Adapter):
         "losses_of_maps",
         "masks",
         "repeatable_dropout",
+        "shared_layers",
         "three_axes",
         "tied_weights",
         "user_models",

@@ -68,6 +68,7 @@ def export(model: MXNetModel | UserBlock, path: Path) -> str:
         outputs = [each for _, each in tensors(network(mx.sym.var("input")), _is_symbol)]
     finally:
         EXPORTING.reset(exporting)
+    outputs = [_apart(each, place) for place, each in enumerate(outputs)]
     symbol = outputs[0] if len(outputs) == 1 else mx.sym.Group(outputs)
     names, parameters = symbol.list_inputs(), network.collect_params()
     weights = {name: partial(_array, parameters[name]) for name in names if name in parameters}
@@ -84,6 +85,14 @@ def export(model: MXNetModel | UserBlock, path: Path) -> str:
     )
     write_model(path, _corrected(onnx.load(path), set(weights)), weights)
     return f"mxnet.onnx.export_model {mx.__version__}"
+
+
+def _apart(output: Any, place: int) -> Any:
+    """An output under a name of its own: calls of one block all have one, and the exporter takes the first."""
+    names = output.get_internals().list_outputs()
+    if names.count(names[-1]) == 1:
+        return output
+    return mx.sym.identity(output, name=f"output{place}")
 
 
 def _operator(operator: str, node: Any, **context: Any) -> list[NodeProto]:

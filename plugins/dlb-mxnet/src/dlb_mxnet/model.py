@@ -45,6 +45,8 @@ class Network(HybridBlock):
             for node in model.nodes:
                 if node.name in masks:
                     block = MaskedDropout(node.rate, masks[node.name], dtype)
+                elif node.weights_of:
+                    block = self.layers[node.weights_of]
                 elif node.tied_to:
                     block = tied_linear(node, self.layers[node.tied_to], dtype)
                 else:

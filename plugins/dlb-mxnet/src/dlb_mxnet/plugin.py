@@ -95,6 +95,7 @@ class MXNetAdapter(Adapter):
         "losses_of_maps",
         "masks",
         "repeatable_dropout",
+        "shared_layers",
         "three_axes",
         "tied_weights",
         "user_models",

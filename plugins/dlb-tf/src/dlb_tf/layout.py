@@ -110,7 +110,12 @@ def _absorbed(node: Node, model: Model) -> bool:
     """Whether only linear layers read a node's value, and permute their own weights for it."""
     readers = model.readers(node.name)
     return bool(readers) and all(
-        (reader.kind == "linear" and not reader.tied_to)
+        (reader.kind == "linear" and not reader.tied_to and not _is_shared(reader, model))
         or (reader.kind in ELEMENTWISE and _absorbed(reader, model))
         for reader in readers
     )
+
+
+def _is_shared(node: Node, model: Model) -> bool:
+    """Whether several nodes compute with its parameters."""
+    return bool(node.weights_of) or any(other.weights_of == node.name for other in model.nodes)

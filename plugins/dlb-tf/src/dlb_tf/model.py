@@ -68,12 +68,16 @@ class Network:
         if node.name in masks:
             mask = self.layouts[node.name].to_native(masks[node.name])
             return [MaskedDropout(node.rate, mask)]
+        if node.weights_of:
+            return self.layers[node.weights_of]
         if node.tied_to:
             return [TiedDense(self.layers[node.tied_to][-1], node.bias)]
         return LAYERS[node.kind].build(node, self.layouts)
 
     def parameters(self, model: Model) -> Iterator[NativeParameter]:
         for node in model.nodes:
+            if node.weights_of:
+                continue
             for role, parameter in node.parameters.items():
                 mapping = mappings_of(node, self.layouts)[role]
                 variable = attrgetter(mapping.attribute)(self.layers[node.name][-1])

@@ -80,6 +80,7 @@ class TFAdapter(Adapter):
         "losses_of_maps",
         "masks",
         "repeatable_dropout",
+        "shared_layers",
         "three_axes",
         "tied_weights",
         "user_models",

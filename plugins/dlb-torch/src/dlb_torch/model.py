@@ -40,6 +40,8 @@ class Network(nn.Module):
         for node in model.nodes:
             if node.name in masks:
                 module: nn.Module = MaskedDropout(node.rate, masks[node.name])
+            elif node.weights_of:
+                module = self.layers[key(node.weights_of)]
             elif node.tied_to:
                 module = tied_linear(node, self.layers[key(node.tied_to)])
             else:

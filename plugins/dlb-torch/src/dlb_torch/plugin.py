@@ -72,6 +72,7 @@ class TorchAdapter(Adapter):
         "losses_of_maps",
         "masks",
         "repeatable_dropout",
+        "shared_layers",
         "three_axes",
         "tied_weights",
         "user_models",

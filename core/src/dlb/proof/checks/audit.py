@@ -548,7 +548,9 @@ class StepJudge:
         tables = {
             f"{node.name}.weight": node.layer
             for node in model.wired()
-            if isinstance(node.layer, Embedding) and node.inputs == (model.input.name,)
+            if isinstance(node.layer, Embedding)
+            and node.inputs == (model.input.name,)
+            and not node.weights_of
         }
         if not tables or not isinstance(self.optimizer, SGD) or self.optimizer.momentum:
             return {}

@@ -98,11 +98,12 @@ def between(model: Model, parameters: Tensors) -> tuple[Between, ...]:
     for node in wired:
         for source in node.inputs:
             readers.setdefault(source, []).append(node)
-    tied = {node.layer.tied_to for node in wired if isinstance(node.layer, L.Linear)}
+    shared = {node.layer.tied_to for node in wired if isinstance(node.layer, L.Linear)}
+    shared |= {name for node in wired if node.weights_of for name in (node.name, node.weights_of)}
 
     def names(node: Node, roles: Mapping[type, tuple[str, ...]]) -> tuple[str, ...]:
-        shared = node.name in tied or (isinstance(node.layer, L.Linear) and node.layer.tied_to)
-        own = () if shared else roles.get(type(node.layer), ())
+        tied = isinstance(node.layer, L.Linear) and node.layer.tied_to
+        own = () if tied or node.name in shared else roles.get(type(node.layer), ())
         return tuple(name for role in own if (name := f"{node.name}.{role}") in parameters)
 
     found = []

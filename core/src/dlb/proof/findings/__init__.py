@@ -55,6 +55,7 @@ AnyCause = Union[
     workload.RoundedWeights,
     workload.RoundingGrows,
     workload.SameNumbers,
+    workload.SharedLayers,
     workload.SmallerBatch,
     workload.TiedWeights,
     workload.TrainedNotFinite,

@@ -296,6 +296,13 @@ class TiedWeights(Cause, frozen=True, kw_only=True):
     owner: str
 
 
+class SharedLayers(Cause, frozen=True, kw_only=True):
+    """Layers are the same in the file, with the same numbers: they were read as one, used several times."""
+
+    layers: tuple[str, ...]
+    owner: str
+
+
 class SameNumbers(Cause, frozen=True, kw_only=True):
     """Weights hold the same numbers in the file, and are trained separately."""
 
