@@ -5,6 +5,7 @@ They are mistakes that were made in ports, in papers and in frameworks, at the s
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable, Iterable
@@ -495,6 +496,23 @@ def _(model: Any) -> None:
     group["params"] = [each for each in group["params"] if each is not shared]
     twice = {"params": [shared], "weight_decay": 2 * group["weight_decay"]}
     model.optimizer.add_param_group(twice)
+
+
+@fault(
+    "a shared layer that starts as one and is two", "isolated layers, extremes", "again", "shared"
+)
+def _(model: Any) -> None:
+    own = copy.deepcopy(layer(model, "hidden"))
+    around(model, "again", lambda _, x: own(x))
+
+
+@fault("a shared layer that learns from its last use alone", "gradients float64", "steps", "shared")
+def _(model: Any) -> None:
+    def detached(recurrence: nn.Module, x: Tensor) -> Tensor:
+        weights = {name: each.detach() for name, each in recurrence.named_parameters()}
+        return torch.func.functional_call(recurrence, weights, (x,))
+
+    around(model, "steps", detached)
 
 
 # --- loss and gradients --------------------------------------------------------------------
