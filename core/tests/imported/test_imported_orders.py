@@ -440,3 +440,39 @@ def test_rearrangements_of_many_axes_are_several_of_few() -> None:
             else:
                 value = value.transpose(0, *layer.axes)
         assert np.array_equal(value, places)
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("rows_first", [True, False], ids=["rows", "columns"])
+@pytest.mark.parametrize("ends", [False, True], ids=["steps", "ends"])
+def test_a_recurrence_over_the_rows_of_a_map(
+    direction: str, rows_first: bool, ends: bool, tmp_path: Path
+) -> None:
+    """Each of its rows, or columns, is a sequence of its own, as in Sequencer (arXiv:2205.01972)."""
+    directions = 2 if direction == "bidirectional" else 1
+    # [N, C, H, W] to [steps, N * sequences, C], where the steps are along W or along H.
+    perm, steps, count = ([3, 0, 2, 1], 4, 3) if rows_first else ([2, 0, 3, 1], 3, 4)
+    shape = np.array([steps, -1, 2])
+    held = {
+        "w": real(directions, 20, 2),
+        "r": real(directions, 20, 5),
+        "b": real(directions, 40),
+        "to_rows": shape,
+        "to_flat": np.array([-1, count * directions * 5 * (1 if ends else steps)]),
+    }
+    nodes = [
+        node("Conv", ["x", "k"], ["c"]),
+        node("Transpose", ["c"], ["t"], perm=perm),
+        node("Reshape", ["t", "to_rows"], ["s"]),
+        node("LSTM", ["s", "w", "r", "b"], ["l", "e"], hidden_size=5, direction=direction),
+        node(
+            "Transpose", ["e" if ends else "l"], ["back"], perm=[1, 0, 2] if ends else [2, 0, 1, 3]
+        ),
+        node("Reshape", ["back", "to_flat"], ["h"]),
+    ]
+    features = int(held["to_flat"][1])
+    model = before_head(nodes, {**held, "k": real(2, 2, 1, 1)}, features, shape=("N", 2, 3, 4))
+    found = import_file(saved(tmp_path, model))
+    recurrences = [each for each in found.workload.model.nodes if isinstance(each.layer, W.LSTM)]
+    assert len(recurrences) == count * directions
+    assert sum(not each.weights_of for each in recurrences) == directions
