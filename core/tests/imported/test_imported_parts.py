@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from test_imported import graph, kinds, node, real, saved
 
 from dlb import workload as W
 from dlb.errors import UnsupportedError
@@ -105,3 +106,105 @@ def test_what_is_not_covered_is_named(
 ) -> None:
     with pytest.raises(UnsupportedError, match=f"node 'c' .*{says}"):
         import_file(written(tmp_path / "m.onnx", node, p=held))
+
+
+def rows_of_features(*nodes: onnx.NodeProto, **held: np.ndarray) -> onnx.ModelProto:
+    """An input [N, 24] times a matrix, as maps ``m`` [N, 2, 3, 4]; then nodes that make ``y``."""
+    held |= {"w": real(24, 24), "sizes": np.array([-1, 2, 3, 4])}
+    first = [node("MatMul", ["x", "w"], ["f"]), node("Reshape", ["f", "sizes"], ["m"])]
+    return graph([*first, *nodes], held, ("N", 24), rank=4)
+
+
+#: Where the second of a batch's samples would be written to, too: indices name the sample.
+def scattered(places: list[list[int]], batch: int = 2) -> np.ndarray:
+    return np.array([[number, *place] for number in range(batch) for place in places])
+
+
+@pytest.mark.parametrize("updates", ["live", "constant"])
+def test_numbers_that_are_put_into_a_value(updates: str, tmp_path: Path) -> None:
+    """By ScatterND, with the part [0, 1:3] of each sample's maps in the place of [1, 0:2]."""
+    part = [
+        node("Slice", ["m", "from", "to", "axes"], ["p"]),
+        node("Reshape", ["p", "of_rows"], ["u"]),
+    ]
+    held = {
+        "from": np.array([0, 1]),
+        "to": np.array([1, 3]),
+        "axes": np.array([1, 2]),
+        "of_rows": np.array([4, 4]),
+        "i": scattered([[1, 0], [1, 1]]),
+    }
+    if updates == "constant":
+        part, held = [], {"i": held["i"], "u": np.full((4, 4), 0.25, np.float32)}
+    model = rows_of_features(*part, node("ScatterND", ["m", "i", "u"], ["y"]), **held)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
+    found = import_file(saved(tmp_path, model))
+    assert found.file_check.verdict == "passed"
+    assert "gather" in kinds(found.workload.model)
+
+
+def test_numbers_that_are_put_into_zeros(tmp_path: Path) -> None:
+    """By ScatterElements along the rows of each map: a value among zeros."""
+    held = {
+        "i": np.broadcast_to(np.array([4, 0, 2])[:, None], (2, 2, 3, 4)).copy(),
+        "zeros": np.zeros((2, 2, 5, 4), np.float32),
+    }
+    model = rows_of_features(node("ScatterElements", ["zeros", "i", "m"], ["y"], axis=2), **held)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
+    found = import_file(saved(tmp_path, model))
+    assert "pad" in kinds(found.workload.model)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [({"reduction": "add"}, "adds numbers up"), ({}, "selects other numbers of each sample")],
+)
+def test_numbers_that_are_put_elsewhere(
+    attributes: dict[str, str], reason: str, tmp_path: Path
+) -> None:
+    indices = scattered([[0, 0], [0, 1]])
+    indices[2:, 1] = 1  # of the second sample into other maps
+    held = {"i": indices, "u": np.full((4, 4), 0.25, np.float32)}
+    model = rows_of_features(node("ScatterND", ["m", "i", "u"], ["y"], **attributes), **held)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
+    with pytest.raises(UnsupportedError, match=reason):
+        import_file(saved(tmp_path, model))
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("matrices", [(2, 1), (1, 3), (2, 3), (3,)], ids=str)
+def test_a_value_times_several_matrices(
+    side: str, matrices: tuple[int, ...], tmp_path: Path
+) -> None:
+    """[N, 2, 3, 4, 1] by a matrix for each map, each row, or each of both."""
+    held = {"five": np.array([-1, 2, 3, 4, 1] if side == "left" else [-1, 2, 3, 1, 4])}
+    held["a"] = real(*matrices, 5, 4) if side == "left" else real(*matrices, 4, 5)
+    names = ["a", "v"] if side == "left" else ["v", "a"]
+    nodes = [node("Reshape", ["m", "five"], ["v"]), node("MatMul", names, ["y"])]
+    found = import_file(saved(tmp_path, rows_of_features(*nodes, **held)))
+    (conv,) = [each.layer for each in found.workload.model.nodes if isinstance(each.layer, W.Conv)]
+    assert conv.groups == np.prod(matrices)
+
+
+@pytest.mark.parametrize("windows", ["together", "apart"])
+@pytest.mark.parametrize("operator", ["Conv", "MaxPool"])
+@pytest.mark.parametrize("axes", [1, 2])
+def test_maps_of_windows_are_a_film(windows: str, operator: str, axes: int, tmp_path: Path) -> None:
+    """[2 N, C, ...]: two maps of each sample, beside each other, or with those of other samples between."""
+    merged = [-1, 2, 6] if axes == 1 else [-1, 1, 3, 4]
+    apart = [node("Transpose", ["v"], ["t"], perm=[1, 0, *range(2, axes + 3)])]
+    held = {"five": np.array([-1, 2, *merged[1:]]), "merged": np.array(merged)}
+    held["k"] = real(3, merged[1], *[2] * axes)
+    nodes = [
+        node("Reshape", ["m", "five"], ["v"]),
+        *(apart if windows == "apart" else []),
+        node("Reshape", ["t" if windows == "apart" else "v", "merged"], ["s"]),
+        node("Conv", ["s", "k"], ["c"], pads=[1, 0] * axes)
+        if operator == "Conv"
+        else node("MaxPool", ["s"], ["c"], kernel_shape=[2] * axes, strides=[2] * axes),
+        node("Relu", ["c"], ["y"]),
+    ]
+    found = import_file(saved(tmp_path, rows_of_features(*nodes, **held)))
+    layers = [each.layer for each in found.workload.model.nodes]
+    (layer,) = [each for each in layers if isinstance(each, W.Conv | W.MaxPool)]
+    assert layer.kernel == (1, *[2] * axes)

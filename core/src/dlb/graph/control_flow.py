@@ -28,6 +28,10 @@ Nodes = list[onnx.NodeProto]
 MOST_NODES = 20_000
 _ROUNDS = "dlb/rounds"
 _OWN = ("", "ai.onnx")
+_MAKE_SEQUENCES = {
+    *("SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert"),
+    *("SequenceMap", "SplitToSequence"),
+}
 
 
 def without_control_flow(model: onnx.ModelProto, feed: Mapping[str, Array]) -> onnx.ModelProto:
@@ -101,11 +105,11 @@ def _values(model: onnx.ModelProto, feed: Mapping[str, Array], keys: set[str]) -
     """What decides about branches and loops: conditions, sequences, and a list of the rounds of each loop."""
     counted = onnx.ModelProto()
     counted.CopyFrom(model)
-    nodes, names, defined = Nodes(), set[str](), _defined_names(model.graph) | feed.keys()
+    nodes, names, defined = Nodes(), set[str](), _tensors(model.graph) | feed.keys()
     for node in counted.graph.node:
         if node.op_type == "Loop" and _key(node) in keys:
             names.add(f"{_key(node)}/{_ROUNDS}")
-            names |= (names_read(node) & defined) - {""}
+            names |= names_read(node) & defined
             nodes.append(_bound(node, counted.graph))
         elif node.op_type in _FORMS and _key(node) in keys:
             names |= _decisive(node) or set(_sequences(node)[:1])
@@ -114,6 +118,16 @@ def _values(model: onnx.ModelProto, feed: Mapping[str, Array], keys: set[str]) -
     del counted.graph.node[:]
     counted.graph.node.extend(copies)
     return Evaluator(counted).run(feed, sorted(names))
+
+
+def _tensors(graph: onnx.GraphProto) -> set[str]:
+    """Names of the values that a graph defines and that are no sequences of values."""
+    sequences = set[str]()
+    for node in graph.node:
+        made = node.op_type in _MAKE_SEQUENCES
+        if made or (node.op_type in ("Identity", "Loop") and not sequences.isdisjoint(node.input)):
+            sequences.update(node.output)
+    return _defined_names(graph) - sequences - {""}
 
 
 def _bound(node: onnx.NodeProto, graph: onnx.GraphProto) -> onnx.NodeProto:

@@ -21,6 +21,7 @@ __all__ = [
     "LAYOUT",
     "REPEATING",
     "RESIZING",
+    "SCATTERING",
     "SELECTING",
     "Padding",
     "before_expand",
@@ -37,6 +38,8 @@ __all__ = [
 
 #: Operators that repeat a value along axes.
 REPEATING = ("Expand", "Tile")
+#: Operators that put numbers of one value into another.
+SCATTERING = ("ScatterElements", "ScatterND")
 #: Operators that select numbers of a value, wherever they are.
 SELECTING = ("Compress", "GatherElements", "GatherND", "ReverseSequence")
 #: Operators that resize.

@@ -281,7 +281,9 @@ def _read(node: onnx.NodeProto, values: Mapping[str, Array], live: set[str]) -> 
     """A Loop that reads one sequence, whose states that depend on it start at zero, or None."""
     body = _body(node)
     sequences = names_read(node) & live
-    if len(sequences) != 1 or not live.isdisjoint(node.input):
+    if len(sequences) != 1 or not live.isdisjoint(node.input) or sequences - values.keys():
+        return None
+    if not values.keys() >= set(node.input[2:]):  # a sequence of values
         return None
     if any(one.op_type in ("If", "Loop", "Scan") for one in body.node):
         return None

@@ -17,7 +17,7 @@ from dlb.imported.layers import unsupported
 from dlb.imported.masks import add_mask
 from dlb.imported.samples_first import aligned, repeated, samples_first
 from dlb.imported.views import Shape, ValueView, of_a_sample, positions, view_of
-from dlb.workload.layers import Layer, Linear, Mul
+from dlb.workload.layers import Layer, Mul
 from dlb.workload.primitives import Binary, Elementwise, MatMul, Reduce, Scale, Shift, Softmax
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "by_a_number",
     "by_numbers",
     "matmul",
-    "matrix_times",
     "power",
     "reduce",
     "softmax",
@@ -145,23 +144,6 @@ def matmul(importer: Importer, node: onnx.NodeProto) -> ValueView:
     ]
     shape = (*outer, left.shape[-2], right.shape[-1])
     return left.view(importer.add(node, MatMul(), layers, shape), shape)
-
-
-def matrix_times(importer: Importer, node: onnx.NodeProto, matrix: Array) -> ValueView:
-    """A constant matrix times a value [N, ..., k, columns]: a linear layer over the axis before the last."""
-    name = node.input[1]
-    *outer, features, columns = importer.value_shape(name)
-    turned = (*range(len(outer)), len(outer) + 1, len(outer))
-    view = importer.materialise_layout(name, turned, rows=True)
-    rows = math.prod([*outer[1:], columns])
-    if view.index_map is not None or importer.shape(view) != (outer[0], rows, features):
-        raise unsupported(
-            node, "multiplies a constant by a value in an order that no layer produces"
-        )
-    shape = (outer[0], rows, len(matrix))
-    layer = Linear(out_features=len(matrix), bias=False)
-    layer_name = importer.add(node, layer, [view.layer], shape, {"weight": matrix})
-    return view_of(layer_name, positions((*outer, columns, len(matrix))).transpose(turned), shape)
 
 
 def power(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:

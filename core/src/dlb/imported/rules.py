@@ -17,21 +17,22 @@ import onnx
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import decimal
 from dlb.graph.elementwise_blocks import NAMED, named
-from dlb.graph.layout import REPEATING, RESIZING, SELECTING, padding_before
+from dlb.graph.layout import REPEATING, RESIZING, SCATTERING, SELECTING, padding_before
 from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operators import ACTIVATIONS
 from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
 from dlb.imported.layers import InputMisread, PendingAttention, unsupported
+from dlb.imported.maps import Maps, maps_of_samples
 from dlb.imported.masks import triangle, where
+from dlb.imported.matrices import matrices_times, matrix_times, times_matrices
 from dlb.imported.normalisations import group_norm, rms_norm
-from dlb.imported.one_axis import add_map, map_layer, pads_of, rows_as_map, sizes_of
-from dlb.imported.places import select_places
+from dlb.imported.one_axis import add_map, map_layer, rows_as_map
+from dlb.imported.places import scatter, select_places
 from dlb.imported.primitives import (
     COMPOSED_REDUCTIONS,
     matmul,
-    matrix_times,
     power,
     reduce,
     softmax,
@@ -67,17 +68,17 @@ def _conv(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> V
     data, window, _ = _padded_window(importer, node, attributes, tuple(weight.shape[2:]), L.Conv)
     layer = L.Conv(
         out_channels=len(weight),
-        kernel=sizes_of(window.kernel, 1),
-        stride=sizes_of(window.stride, 1),
-        pads=pads_of(window.before, window.after),
-        dilation=sizes_of(window.dilation, 1),
+        kernel=data.sizes(window.kernel, 1),
+        stride=data.sizes(window.stride, 1),
+        pads=data.pads(window),
+        dilation=data.sizes(window.dilation, 1),
         groups=attributes.get("group", 1),
         bias=bias is not None,
     )
     weights = {"weight": weight.reshape(*weight.shape[:2], *layer.kernel)}
     if bias is not None:
         weights["bias"] = bias
-    return add_map(importer, node, layer, data, weights)
+    return data.add(importer, node, layer, weights)
 
 
 def _pool(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
@@ -96,15 +97,15 @@ def _pool(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> V
     if layer_type is L.AveragePool:
         options["count_include_pad"] = bool(attributes.get("count_include_pad", 0)) or merged
     else:
-        options["dilation"] = sizes_of(window.dilation, 1)
+        options["dilation"] = data.sizes(window.dilation, 1)
     layer = layer_type(
-        kernel=sizes_of(window.kernel, 1),
-        stride=sizes_of(window.stride, 1),
-        pads=pads_of(window.before, window.after),
+        kernel=data.sizes(window.kernel, 1),
+        stride=data.sizes(window.stride, 1),
+        pads=data.pads(window),
         ceil_mode=bool(attributes.get("ceil_mode", 0)),
         **options,
     )
-    return add_map(importer, node, layer, data)
+    return data.add(importer, node, layer)
 
 
 def _padded_window(
@@ -113,18 +114,21 @@ def _padded_window(
     attributes: Attributes,
     kernel: tuple[int, ...],
     layer_type: type,
-) -> tuple[str, Window, bool]:
+) -> tuple[Maps, Window, bool]:
     """The windows of a convolution or a pooling, merged with a Pad before it if both mean the same.
 
     Returns:
-        the layer that the windows read, the windows, and whether a Pad was merged.
+        what the windows read, the windows, and whether a Pad was merged.
     """
     name = node.input[0]
     size = importer.value_shape(name)[2:]
     window = window_of(lambda key, default: attributes.get(key, default), size, kernel)
+    several = maps_of_samples(importer, name)
+    if several is not None:
+        return several, window, False
     padding = padding_before(importer.trace, name)
     if not padding.before:
-        return map_layer(importer, node, name), window, False
+        return Maps(map_layer(importer, node, name)), window, False
     has_own_padding = any(window.before) or any(window.after)
     before = tuple(int(n) for n in padding.before)
     after = tuple(int(n) for n in padding.after)
@@ -141,7 +145,7 @@ def _padded_window(
         L.MaxPool: padding.number < -3e38 or (padding.number == 0 and nonnegative),
     }
     if not mergeable[layer_type]:  # the padding becomes a layer of its own
-        return map_layer(importer, node, name), window, False
+        return Maps(map_layer(importer, node, name)), window, False
     merged = Window(
         window.kernel,
         window.stride,
@@ -151,7 +155,7 @@ def _padded_window(
         tuple(x + y for x, y in zip(window.after, after)),
         window.output,
     )
-    return layer, merged, True
+    return Maps(layer), merged, True
 
 
 _ACTIVATIONS: Mapping[str, L.Layer] = {"Relu": L.ReLU(), "Tanh": L.Tanh(), "Sigmoid": L.Sigmoid()}
@@ -341,9 +345,11 @@ def _linear(importer: Importer, node: onnx.NodeProto, attributes: Attributes) ->
     """Gemm and MatMul with a constant matrix on the right."""
     if node.op_type == "MatMul" and importer.trace.live.issuperset(node.input):
         return matmul(importer, node)
-    left = importer.trace.constant(node, 0)
-    if node.op_type == "MatMul" and left is not None and left.ndim == 2:
-        return matrix_times(importer, node, left)
+    left, right = (importer.trace.constant(node, place) for place in (0, 1))
+    if node.op_type == "MatMul" and left is not None and left.ndim > 1:
+        return (matrix_times if left.ndim == 2 else matrices_times)(importer, node, left)
+    if right is not None and right.ndim > 2:
+        return times_matrices(importer, node, right)
     matrix, bias = importer.trace.constant(node, 1), importer.trace.constant(node, 2)
     if matrix is None or matrix.ndim != 2 or attributes.get("transA", 0):
         raise unsupported(node, "only a value times a constant matrix is supported")
@@ -478,6 +484,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Slice", *REPEATING), select_part),
     **dict.fromkeys(RESIZING, resize),
     **dict.fromkeys(SELECTING, select_places),
+    **dict.fromkeys(SCATTERING, scatter),
     "Split": select_part,
     "Pad": pad,
     **dict.fromkeys(ACTIVATIONS, recurrent),

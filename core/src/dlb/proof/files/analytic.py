@@ -23,7 +23,7 @@ from dlb.graph.bounds import bounds_of
 from dlb.graph.copies import copied_value
 from dlb.graph.elementwise import FUNCTIONS
 from dlb.graph.evaluate import names_read
-from dlb.graph.layout import LAYOUT, RESIZING, SELECTING
+from dlb.graph.layout import LAYOUT, RESIZING, SCATTERING, SELECTING
 from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operations import reader_of
 from dlb.graph.reader import Reader
@@ -139,6 +139,9 @@ def is_analytic(traced: Trace, node: onnx.NodeProto) -> bool:
     # Of indices and sizes that do not depend on the input.
     if node.op_type in ("Gather", *SELECTING, *RESIZING):
         return traced.live.isdisjoint(node.input[1:])
+    if node.op_type in SCATTERING:
+        added = attributes_of(node).get("reduction", "none") in ("none", "add")
+        return added and node.input[1] not in traced.live
     if node.op_type == "Where" and node.input[0] not in traced.live:
         return True
     if node.op_type in ("IsNaN", "Where"):
