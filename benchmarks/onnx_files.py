@@ -4,8 +4,9 @@
 
 FOLDER may hold ``.onnx`` files and wheels, whose files are unpacked into a temporary folder. Each file is tried
 in processes of its own, with a limit of time. What a file leaves open is chosen as a user would: the first
-output; 1 for integer inputs whose names have "mask" in them, 0 for all other integer inputs but the first, and
-0 for inputs of real numbers without a batch, such as a state; no token is padding.
+output; 1 for integer inputs whose names have "mask" in them, 128 for those with "length", as many as tokens are
+tried, 0 for all other integer inputs but the first, and 0 for inputs of real numbers without a batch, such as a
+state; no token is padding.
 
 Columns: ``dlb`` is "read" or the reason why not; ``proven`` are the adapters of --on, proven with a batch of 4;
 ``onnx2torch`` is "yes" or the error, and "not installed" without that package; ``evaluated`` says whether
@@ -150,7 +151,9 @@ def choices(path: Path) -> list[str]:
             chosen += ["--constant", f"{name}=0"]
     for value in inputs:
         if value not in kept:
-            chosen += ["--constant", f"{value.name}={int('mask' in value.name.lower())}"]
+            words = {"mask": 1, "length": 128}
+            number = next((words[word] for word in words if word in value.name.lower()), 0)
+            chosen += ["--constant", f"{value.name}={number}"]
     return chosen
 
 

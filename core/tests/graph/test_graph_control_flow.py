@@ -258,3 +258,38 @@ def test_a_loop_that_is_almost_a_gru_is_none(change: tuple[str, str]) -> None:
     assert text.count(change[0]) == 1
     straight = written_out(parsed(text.replace(*change)), SEQUENCE)
     assert {"GRU", "Loop"}.isdisjoint(operators(straight))
+
+
+CHOICE = """
+    <ir_version: 8, opset_import: ["" : 17]> g (float[1,3] x) => (float[1,3] y, float[1,3] z)
+    <float[1] zero = {0.0}, float[1,3] w = {0.5, -1.0, 2.0}> {
+        sum = ReduceSum <keepdims = 0> (x)
+        is = Greater (sum, zero)
+        y = If (is) <
+            then_branch = t () => (float[1,3] p) {p = Mul (x, w)},
+            else_branch = e () => (float[1,3] p) {q = Sin (x) p = Add (q, w)}
+        >
+        z = If (is) <
+            then_branch = t () => (float[1,3] p) {p = Neg (x)},
+            else_branch = e () => (float[1,3] p) {p = Add (x, w)}
+        >
+    }
+"""
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_choice_for_one_sample_is_one_between_both_branches(sign: int) -> None:
+    model = parsed(CHOICE)
+    feed = {"x": sign * np.float32([[1, 2, 3]])}
+    assert without_control_flow(model, feed) is model
+    straight = without_control_flow(model, feed, one_sample=True)
+    assert operators(straight).count("Where") == 2 and "If" not in operators(straight)
+    expected = Evaluator(model).run(feed)
+    for name, value in Evaluator(straight).run(feed).items():
+        np.testing.assert_array_equal(value, expected[name])
+
+
+def test_branches_with_the_same_names_read_values_around_them() -> None:
+    model = parsed(CHOICE.replace("is = Greater (sum, zero)", "is = Cast <to = 9> (zero)"))
+    straight = written_out(model, {"x": np.zeros((1, 3), np.float32)})
+    assert operators(straight).count("Add") == 2 and "Where" not in operators(straight)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import AttributeProto, TensorProto, compose, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from dlb.graph.evaluate import Evaluator, names_read
 from dlb.graph.liveness import live_names
@@ -34,7 +34,9 @@ _MAKE_SEQUENCES = {
 }
 
 
-def without_control_flow(model: onnx.ModelProto, feed: Mapping[str, Array]) -> onnx.ModelProto:
+def without_control_flow(
+    model: onnx.ModelProto, feed: Mapping[str, Array], *, one_sample: bool = False
+) -> onnx.ModelProto:
     """A model without its branches and loops; itself if it has none that can be written out.
 
     An If whose condition depends on the inputs' numbers stays: other numbers take its other branch. So does a
@@ -43,6 +45,8 @@ def without_control_flow(model: onnx.ModelProto, feed: Mapping[str, Array]) -> o
     Args:
         model: without functions.
         feed: every input by name.
+        one_sample: whether the file is of one sample, so that an If chooses for it alone: then it is a Where of
+            both branches.
 
     Raises:
         NodeFailed: what decides about a branch or a loop cannot be evaluated.
@@ -58,7 +62,7 @@ def without_control_flow(model: onnx.ModelProto, feed: Mapping[str, Array]) -> o
             for node in graph.node
             if node.op_type in _FORMS
             and _key(node) not in {"", *stay}
-            and live.isdisjoint(_decisive(node))
+            and (live.isdisjoint(_decisive(node)) or (one_sample and node.op_type == "If"))
         ]
         if not waiting:
             return model
@@ -154,16 +158,32 @@ class _Found:
 
 
 def _branch(node: onnx.NodeProto, found: _Found) -> onnx.GraphProto | None:
-    """The branch that an If takes."""
-    branch = _body(
-        node, "then_branch" if bool(found.values[node.input[0]].all()) else "else_branch"
-    )
-    # Branches are scopes of their own, so that two may give one name to two values.
-    if not found.used.isdisjoint(_defined_names(branch)):
-        branch = compose.add_prefix_graph(branch, f"{_key(node)}/")
+    """The branch that an If takes; both, and a Where, if its condition depends on the inputs' numbers."""
+    names = ["then_branch", "else_branch"]
+    chosen = node.input[0] not in found.live
+    if chosen:
+        names = [names[0 if bool(found.values[node.input[0]].all()) else 1]]
     part = onnx.GraphProto()
-    part.CopyFrom(branch)
-    part.node.extend(_copies([value.name for value in branch.output], node.output))
+    results = []
+    for name in names:
+        branch = _body(node, name)
+        # Branches are scopes of their own, so that two may give one name to two values.
+        defined = _defined_names(branch)
+        taken = found.used | _defined_names(part)
+        renamed = (
+            {} if taken.isdisjoint(defined) else {n: f"{_key(node)}/{name}/{n}" for n in defined}
+        )
+        part.node.extend(_renamed(inner, renamed) for inner in branch.node)
+        _hold(part, branch, renamed)
+        results.append([renamed.get(value.name, value.name) for value in branch.output])
+    if chosen:
+        part.node.extend(_copies(results[0], node.output))
+    else:
+        part.node.extend(
+            helper.make_node("Where", [node.input[0], *both], [outer], node.name)
+            for *both, outer in zip(*results, node.output)
+            if outer
+        )
     return part
 
 
@@ -342,13 +362,19 @@ def _part(node: onnx.NodeProto, nodes: Nodes, held: Mapping[str, Array]) -> onnx
     part = onnx.GraphProto()
     part.node.extend(nodes)
     part.initializer.extend(numpy_helper.from_array(array, name) for name, array in held.items())
-    for tensor in body.initializer:
-        part.initializer.add().CopyFrom(tensor)
-        part.initializer[-1].name = f"{key}/{tensor.name}"
-    for sparse in body.sparse_initializer:
-        part.sparse_initializer.add().CopyFrom(sparse)
-        part.sparse_initializer[-1].values.name = f"{key}/{sparse.values.name}"
+    _hold(part, body, {name: f"{key}/{name}" for name in _held(body)})
     return part
+
+
+def _hold(part: onnx.GraphProto, graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Let a graph hold what another holds, by other names."""
+    for tensor in graph.initializer:
+        part.initializer.add().CopyFrom(tensor)
+        part.initializer[-1].name = names.get(tensor.name, tensor.name)
+    for sparse in graph.sparse_initializer:
+        part.sparse_initializer.add().CopyFrom(sparse)
+        name = sparse.values.name
+        part.sparse_initializer[-1].values.name = names.get(name, name)
 
 
 def _held(graph: onnx.GraphProto) -> set[str]:

@@ -189,9 +189,9 @@ def _written_out(file: ModelFile) -> onnx.ModelProto:
         model = onnx.inliner.inline_local_functions(model)
     if CONTROL_FLOW.isdisjoint(node.op_type for node in model.graph.node):
         return file.model
-    feed, _ = default_inputs(model)
+    feed, batch = default_inputs(model)
     try:
-        straight = without_control_flow(model, feed)
+        straight = without_control_flow(model, feed, one_sample=batch == 1)
         if straight is model:
             return file.model
         drawn = np.random.default_rng(0)
