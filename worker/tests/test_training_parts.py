@@ -64,6 +64,7 @@ def test_an_audited_step_writes_what_it_got_and_changed(calls, tmp_path, work):
     result, found = audit(calls, tmp_path)
     assert result["masks_unknown"] == "" and result["read_before"] >= 0 <= result["read_after"]
     assert result["waited_before"] >= 0 <= result["waited_after"]
+    assert result["read_again"] > 0 <= result["waited_again"]
     for row, rate in zip(ORDER[:1], RATES):
         twin.set_learning_rate(rate)
         twin.train_step(INPUTS[row], LABELS[row])

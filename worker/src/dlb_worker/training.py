@@ -102,9 +102,9 @@ class Training:
             whole: also write ``weights/NAME``, all weights before the step.
 
         Returns:
-            seconds to read the state before and after the step, and for how many of them threads
-            waited for a processor: a step whose work is not over when its clock stops makes the second
-            longer. Why the masks are not known, where they are not.
+            seconds to read the state before the step, after it, and once more, and for how many of them
+            threads waited for a processor: a step whose work is not over when its clock stops makes the
+            second longer. Why the masks are not known, where they are not.
         """
         with self._measured.interval():
             batch = self._next_batch()
@@ -128,6 +128,11 @@ class Training:
         began, waited = time.perf_counter(), processor_wait()
         weights_after, state_after = self.model.weights(), self.model.optimizer_state()
         read_after, waited_after = time.perf_counter() - began, processor_wait() - waited
+        # Once more, when nothing can be left to wait for: a step may leave caches and memory another state.
+        began, waited = time.perf_counter(), processor_wait()
+        again = self.model.weights(), self.model.optimizer_state()
+        read_again, waited_again = time.perf_counter() - began, processor_wait() - waited
+        del again
         arrays["loss"] = self.losses[self.done - 1]
         for when, held, kept in (
             ("before", weights, state),
@@ -142,8 +147,10 @@ class Training:
         return {
             "read_before": read_before,
             "read_after": read_after,
+            "read_again": read_again,
             "waited_before": waited_before,
             "waited_after": waited_after,
+            "waited_again": waited_again,
             "masks_unknown": unknown,
         }
 

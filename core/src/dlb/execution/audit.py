@@ -172,15 +172,15 @@ def train_audited(
 
 
 def _pending(read: Mapping[str, Any]) -> float:
-    """Seconds by which reading the state took longer after a step than before it.
+    """Seconds by which reading the state took longer right after a step than before it, and than once more.
 
     Other processes may have had the processors meanwhile: what threads waited for one does not count.
     """
-    after, before = (
+    after, *others = (
         max(0.0, float(read[f"read_{when}"]) - max(0.0, float(read[f"waited_{when}"])))
-        for when in ("after", "before")
+        for when in ("after", "before", "again")
     )
-    return after - before
+    return after - max(others)
 
 
 def _draw(stage: Stage, generator: random.Random) -> tuple[list[int], set[int]]:

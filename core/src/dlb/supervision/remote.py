@@ -163,8 +163,8 @@ class RemoteTraining:
                 writes all weights before the step.
 
         Returns:
-            by rank, the file, and the worker's answer: ``read_before`` and ``read_after``, the seconds
-            that reading the state took; ``waited_before`` and ``waited_after``, for how many of them
+            by rank, the file, and the worker's answer: ``read_before``, ``read_after`` and ``read_again``,
+            the seconds that reading the state took; ``waited_before`` and so on, for how many of them
             threads waited for a processor; ``masks_unknown``, why dropout masks are not known.
         """
         paths = [scratch_file(self.group) for _ in self.group.workers]

@@ -89,7 +89,7 @@ class AuditedStep:
         step: its number, from 0.
         paths: by rank, .npz file of ``inputs``, ``labels``, ``before/NAME``, ``after/NAME``, ``loss``.
         draw: which elements of weights and state are in it.
-        pending: by rank, seconds that reading the state took longer after the step than before it.
+        pending: by rank, seconds that reading the state took longer after the step than at other times.
     """
 
     step: int

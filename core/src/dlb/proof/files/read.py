@@ -15,6 +15,7 @@ from onnx import TensorProto, defs, numpy_helper
 from onnx.external_data_helper import load_external_data_for_model
 
 from dlb.errors import DataError, UnsupportedError
+from dlb.graph.contributed import with_onnx_operators
 from dlb.graph.exported import ExportedFacts, check_exported, with_opset
 from dlb.graph.precision import REAL_TYPES, in_precision
 from dlb.graph.runtime import load_model
@@ -132,6 +133,7 @@ def read_model_file(path: Path, label: str) -> ModelFile:
         except Exception as error:  # NumPy's and protobuf's own
             raise DataError(f"weight '{tensor.name}': {_one_line(error)}", path=path) from None
     _check_opset(model, path)
+    model = with_onnx_operators(model)
     _check_operators(model, path)
     _open_negative_sizes(model.graph)
     for value in (*model.graph.input, *model.graph.output):
