@@ -7,6 +7,7 @@ from itertools import product
 import msgspec
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from exported_models import EXPORTED_FILES, MODELS
 from onnx import TensorProto, helper, numpy_helper
@@ -666,3 +667,81 @@ def test_an_output_of_another_shape_differs(compare):
     certificate = compare(of("y = Identity (x)"), of("y = Transpose (x)"))
     assert verdicts(certificate)["forward float64"] == "failed"
     assert result(certificate, "forward float64").worst.relative_l2 is None
+
+
+@pytest.mark.parametrize("name", ["vit", "cnn", "gemm"])
+def test_a_file_that_onnx_runtime_optimised_is_the_same(name: str, compare, tmp_path) -> None:
+    """At the level that joins operators into ones of its own."""
+    model = OPTIMISED[name]
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    onnxruntime.InferenceSession(model.SerializeToString(), options)
+    optimised = onnx.load(tmp_path / "optimised.onnx")
+    assert "com.microsoft" in {node.domain for node in optimised.graph.node}
+    certificate = compare(model, optimised)
+    assert certificate.status("b.onnx") == "proven", certificate.checks
+
+
+def classified(nodes: list[onnx.NodeProto], shape: list, held: dict) -> onnx.ModelProto:
+    kinds = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, size)
+        for name, size in (("x", shape), ("y", None))
+    ]
+    tensors = [numpy_helper.from_array(array, key) for key, array in held.items()]
+    graph = helper.make_graph(nodes, "g", kinds[:1], kinds[1:], tensors)
+    sets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=sets, ir_version=8)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
+
+
+NODE = helper.make_node
+OPTIMISED = {
+    "cnn": classified(
+        [
+            NODE("Conv", ["x", "w", "b"], ["c"], "c"),
+            NODE("Relu", ["c"], ["r"], "r"),
+            NODE("Conv", ["r", "v"], ["d"], "d"),
+            NODE("Sigmoid", ["d"], ["s"], "s"),
+            NODE("Mul", ["d", "s"], ["y"], "y"),
+        ],
+        ["N", 2, 6, 6],
+        {"w": numbers(3, 2, 3, 3), "b": numbers(3), "v": numbers(4, 3, 2, 2)},
+    ),
+    "gemm": classified(
+        [NODE("Gemm", ["x", "w", "b"], ["h"], "h"), NODE("Tanh", ["h"], ["y"], "y")],
+        ["N", 5],
+        {"w": numbers(5, 4), "b": numbers(4)},
+    ),
+    # A class token that is repeated for each sample, a sum that is normalised, and scaled products.
+    "vit": classified(
+        [
+            NODE("Expand", ["token", "sizes"], ["t"], "t"),
+            NODE("Concat", ["t", "x"], ["a"], "a", axis=1),
+            NODE("Add", ["a", "places"], ["p"], "p"),
+            NODE("LayerNormalization", ["p", "scale", "shift"], ["n"], "n"),
+            NODE("MatMul", ["n", "q"], ["nq"], "nq"),
+            NODE("MatMul", ["n", "k"], ["nk"], "nk"),
+            NODE("Transpose", ["nk"], ["kt"], "kt", perm=[0, 2, 1]),
+            NODE("MatMul", ["nq", "kt"], ["m"], "m"),
+            NODE("Mul", ["m", "half"], ["ms"], "ms"),
+            NODE("Softmax", ["ms"], ["soft"], "soft", axis=-1),
+            NODE("MatMul", ["soft", "n"], ["o"], "o"),
+            NODE("Add", ["o", "n"], ["y"], "y"),
+        ],
+        [2, 4, 8],
+        {
+            "token": numbers(1, 1, 8),
+            "sizes": np.array([2, 1, 8]),
+            "places": numbers(1, 5, 8),
+            "scale": numbers(8),
+            "shift": numbers(8),
+            "q": numbers(8, 6),
+            "k": numbers(8, 6) + 1,
+            "half": np.float32(0.5),
+        },
+    ),
+}

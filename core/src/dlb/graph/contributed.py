@@ -115,8 +115,20 @@ class _Writer:
     def add(self, operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
         """Add a node; returns its output."""
         name = output or f"{self.node.output[0]}/{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, inputs, [name], self.node.name, **attributes))
+        self._write(operator, inputs, [name], attributes)
         return name
+
+    def _write(
+        self,
+        operator: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        attributes: Mapping[str, Any],
+    ) -> None:
+        """Add a node: the first has the name of the node that is replaced."""
+        number = len(self.nodes)
+        name = f"{self.node.name}/{number}" if number and self.node.name else self.node.name
+        self.nodes.append(helper.make_node(operator, inputs, outputs, name, **attributes))
 
     def end(self, name: str, place: int = 0) -> bool:
         """Let a value be an output of the node."""
@@ -133,9 +145,7 @@ class _Writer:
         """A value in equal parts along its last axis."""
         names = [f"{self.node.output[0]}/{len(self.nodes)}/{place}" for place in range(count)]
         split: dict[str, Any] = {"num_outputs": count} if self.opset >= 18 else {}
-        self.nodes.append(
-            helper.make_node("Split", [name], names, self.node.name, axis=-1, **split)
-        )
+        self._write("Split", [name], names, {"axis": -1, **split})
         return names
 
     def turned(self, name: str) -> str | None:

@@ -32,8 +32,8 @@ Array = npt.NDArray[Any]
 
 #: Integer constants of at most this size are shapes, axes and permutations, which structure compares.
 _FEW_INTEGERS = 16
-#: Elementwise operators of two values.
-_ELEMENTWISE = {"Add", "Div", "Mul", "Sub", "Sum"}
+#: Operators of several values of as many samples.
+_OF_SAMPLES = {"Add", "Concat", "Div", "Mul", "Sub", "Sum"}
 #: A bound at least this large is none in float32.
 _UNBOUNDED = 3e38
 
@@ -94,7 +94,7 @@ def weights_of(traced: Trace) -> list[Weight]:
         if traced.live.isdisjoint(node.input) or not in_attention.isdisjoint(node.output):
             continue
         exact = not is_analytic(traced, node)
-        rank = traced.values[node.output[0]].ndim if node.op_type in _ELEMENTWISE else None
+        rank = traced.values[node.output[0]].ndim if node.op_type in _OF_SAMPLES else None
         constants = {
             name: (traced.values[before_expand(traced, name)], name)
             for k, name in enumerate(node.input)
