@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper, parser
 
+from dlb.graph import control_flow
 from dlb.graph.control_flow import CONTROL_FLOW, MOST_NODES, without_control_flow
 from dlb.graph.evaluate import Evaluator
 
@@ -102,6 +103,19 @@ def test_a_loop_of_too_many_nodes_stays() -> None:
     assert without_control_flow(model, STEPS) is model
     fewer = HEAD.format(opset=17, trips=40) + LOOP.replace("(steps, i)", "(steps, first)")
     assert operators(without_control_flow(parsed(fewer + "}"), STEPS)).count("Tanh") == 40
+
+
+def test_loops_within_loops_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_flow, "MOST_OF_ALL", 100)
+    inner = (
+        "o = Loop (ten, , k) <body = n (int64 j, bool c, float[N,3] a) => (bool d, float[N,3] e) "
+        "{d = Identity (c) e = Sin (a)}>"
+    )
+    text = HEAD.format(opset=17, trips=40) + LOOP.replace("(steps, i)", "(steps, first)").replace(
+        "o = Tanh (k)", f"ten = Constant <value = int64 {{10}}> () {inner}"
+    )
+    found = operators(without_control_flow(parsed(text + "}"), STEPS))
+    assert 0 < found.count("Sin") < 400 and found.count("Loop") > 0
 
 
 def test_a_branch_in_a_loop_is_taken_in_each_round() -> None:

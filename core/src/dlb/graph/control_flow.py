@@ -26,6 +26,8 @@ Nodes = list[onnx.NodeProto]
 
 #: Nodes that the rounds of a loop may have together.
 MOST_NODES = 20_000
+#: Nodes that a graph may have before another loop is written out: loops within loops multiply.
+MOST_OF_ALL = 100_000
 _ROUNDS = "dlb/rounds"
 _OWN = ("", "ai.onnx")
 _MAKE_SEQUENCES = {
@@ -77,7 +79,8 @@ def without_control_flow(
         for node in graph.node:
             part = None
             if node.op_type in _FORMS and _key(node) in keys:
-                part = _FORMS[node.op_type](node, found)
+                if len(result.graph.node) < MOST_OF_ALL:
+                    part = _FORMS[node.op_type](node, found)
                 stay |= set() if part else {_key(node)}
             if part is None:
                 result.graph.node.append(node)
