@@ -104,8 +104,12 @@ _ANYWHERE: list[st.SearchStrategy[W.Layer]] = [
 
 
 @st.composite
-def models(draw: st.DrawFn, types: frozenset[str]) -> W.Model:
-    """A model of up to eight layers of these types, with branches, that ends in logits."""
+def models(draw: st.DrawFn, types: frozenset[str], *, shared: bool = False) -> W.Model:
+    """A model of up to eight layers of these types, with branches, that ends in logits.
+
+    Args:
+        shared: whether layers may be used several times.
+    """
     shape = draw(st.sampled_from([(4, 7, 6), (4, 7, 6), (2, 5, 8), (4, 3), (6,)]))
     given = W.Input(shape=shape)
     nodes: list[W.Node] = []
@@ -117,6 +121,11 @@ def models(draw: st.DrawFn, types: frozenset[str]) -> W.Model:
         shapes = {"table": shape}
     for place in range(draw(st.integers(1, 8))):
         node = draw(_node(shapes, f"n{place}", types))
+        own = [each for each in nodes if not each.weights_of]
+        if shared and own and draw(st.integers(0, 2)) == 0:
+            again = draw(st.sampled_from(own))
+            reads = (list(shapes)[-1],)
+            node = W.Node(name=node.name, layer=again.layer, inputs=reads, weights_of=again.name)
         grown = _shapes(given, [*nodes, node])
         if grown is not None:
             nodes.append(node)

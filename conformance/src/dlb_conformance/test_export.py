@@ -527,6 +527,7 @@ def test_random_models_export_as_they_are(
     many = pytestconfig.getoption("--long", default=False)
     # What a resize is composed of has matrices that the canonical graph has not.
     kinds = frozenset(adapter.described.layers) - {"resize"}
+    shared = "shared_layers" in adapter.described.features
 
     @settings(
         max_examples=400 if many else 10,
@@ -535,7 +536,7 @@ def test_random_models_export_as_they_are(
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(model=models(kinds), seed=st.integers(0, 2**16))
+    @given(model=models(kinds, shared=shared), seed=st.integers(0, 2**16))
     def run(model: W.Model, seed: int) -> None:
         _assert_exported_as_it_is(adapter, model, seed, tmp_path)
 

@@ -58,6 +58,7 @@ def test_random_models(
 ) -> None:
     many = pytestconfig.getoption("--long", default=False)
     types = frozenset(adapter.described.layers)
+    shared = "shared_layers" in adapter.described.features
     adapter.require(dtype="float64")
 
     @settings(
@@ -67,7 +68,7 @@ def test_random_models(
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(model=models(types), seed=st.integers(0, 2**16))
+    @given(model=models(types, shared=shared), seed=st.integers(0, 2**16))
     def run(model: W.Model, seed: int) -> None:
         checked(model, seed)
 
