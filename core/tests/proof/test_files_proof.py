@@ -745,3 +745,34 @@ OPTIMISED = {
         },
     ),
 }
+
+
+def test_weights_that_are_joined_beside_one_that_is_kept_once(compare) -> None:
+    """As onnxsim writes queries and keys, and torch's exporter normalisations that start equal."""
+    norm = numbers(8)
+    held = {"q": numbers(8, 6), "k": numbers(8, 6) + 1, "scale": norm, "same": norm}
+
+    def model(products: list[onnx.NodeProto], scale: str, **more: np.ndarray) -> onnx.ModelProto:
+        nodes = [
+            NODE("LayerNormalization", ["x", "scale"], ["m"], "m"),
+            NODE("LayerNormalization", ["m", scale], ["n"], "n"),
+            *products,
+            NODE("Sub", ["nq", "nk"], ["y"], "y"),
+        ]
+        names = {name for node in nodes for name in node.input}
+        return classified(
+            nodes, [2, 4, 8], {k: v for k, v in {**held, **more}.items() if k in names}
+        )
+
+    apart = [NODE("MatMul", ["n", "q"], ["nq"], "nq"), NODE("MatMul", ["n", "k"], ["nk"], "nk")]
+    joined = [
+        NODE("MatMul", ["n", "both"], ["b"], "b"),
+        NODE("Split", ["b", "sizes"], ["nq", "nk"], "s", axis=-1),
+    ]
+    both = np.concatenate([held["q"], held["k"]], axis=1)
+    sizes = np.array([6, 6])
+    certificate = compare(model(apart, "same"), model(joined, "scale", both=both, sizes=sizes))
+    assert result(certificate, "weights").verdict == "passed"
+    both[0, 0] += 1e-3
+    certificate = compare(model(apart, "same"), model(joined, "scale", both=both, sizes=sizes))
+    assert result(certificate, "weights").verdict == "failed"

@@ -165,6 +165,14 @@ def match_weights(
                 first_weights.remove(weight)
                 second_weights.remove(counterpart)
                 compared.append(Figure(tensor=weight.name, relative_l2=0.0, largest=0.0))
+    # One model may hold a weight once, and the other twice: a table that is also a projection.
+    all_weights = (weights_of(first), weights_of(second))
+    first_weights = [
+        weight for weight in first_weights if not _has_same_layout(weight, all_weights[1])
+    ]
+    second_weights = [
+        weight for weight in second_weights if not _has_same_layout(weight, all_weights[0])
+    ]
     if first_weights and second_weights and _same_numbers_together(first_weights, second_weights):
         compared += [
             Figure(tensor=candidate.name, relative_l2=0.0, largest=0.0)
@@ -188,15 +196,11 @@ def match_weights(
         folded = (tuple(in_first), tuple(in_second))
         compared += [*figures_second, *figures_first]
     unmatched: list[WeightDiffers | WeightInOne] = []
-    # One model may hold a weight once, and the other twice: a table that is also a projection.
-    all_weights = (weights_of(first), weights_of(second))
     for weight in first_weights:
         nearest = min(
             second_weights, key=lambda candidate: _distance(weight, candidate), default=None
         )
         if nearest is None or not math.isfinite(_distance(weight, nearest)):
-            if any(_same_layout(weight, candidate) for candidate in all_weights[1]):
-                continue
             compared.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
             unmatched.append(WeightInOne(file=labels[0], weight=_facts(weight)))
             continue
@@ -209,8 +213,6 @@ def match_weights(
             )
         )
     for weight in second_weights:
-        if any(_same_layout(weight, candidate) for candidate in all_weights[0]):
-            continue
         compared.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
         unmatched.append(WeightInOne(file=labels[1], weight=_facts(weight)))
     return MatchedWeights(worst_first(compared), tuple(unmatched), folded)
@@ -246,6 +248,10 @@ def _same_layout(a: Weight, b: Weight) -> bool:
         np.array_equal(arranged, b.values.squeeze())
         for arranged in transpositions(a.values, b.values)
     )
+
+
+def _has_same_layout(weight: Weight, others: Iterable[Weight]) -> bool:
+    return any(_same_layout(weight, other) for other in others)
 
 
 def _same_numbers(a: Weight, b: Weight) -> bool:
