@@ -244,6 +244,25 @@ def test_a_loop_that_is_an_lstm_with_a_mask_of_ones_is_one() -> None:
     assert {a.name for a in found.attribute} == {"hidden_size"}
 
 
+def test_loops_behind_each_other_are_layers() -> None:
+    """The second starts from zeros whose number is that of what the first gives."""
+    text = onnx.printer.to_text(recurrence(GRU[True]))
+    body = GRU[True].replace("MatMul (x, w)", "MatMul (x, w3)")
+    second = (
+        "shape2 = Shape (l) n2 = Slice (shape2, at, to) sizes2 = Concat <axis = 0> (n2, width) "
+        "start2 = ConstantOfShape (sizes2) "
+        "last, all = Loop (trips, cond, start2) <body = second (int64 j, bool going, float[N,3] h) "
+        "=> (bool on2, float[N,3] k2, float[N,3] o2) { on2 = Identity (going) x = Gather (l, j) "
+        f"{body.replace('(h, u)', '(h, uu)')} k2 = Identity (k) o2 = Identity (k) }}> }}"
+    )
+    text = text[: text.rindex("}")] + second
+    model = parsed(text.replace("float[5,N,3] l)", "float[5,N,3] l, float[N,3] last)", 1))
+    model.graph.initializer.append(
+        numpy_helper.from_array(np.float32(np.random.default_rng(9).normal(size=(3, 9))), "w3")
+    )
+    assert operators(written_out(model, SEQUENCE)).count("GRU") == 2
+
+
 @pytest.mark.parametrize("activation", ["Tanh", "Relu"])
 def test_a_loop_that_is_an_rnn_is_one(activation: str) -> None:
     body = (

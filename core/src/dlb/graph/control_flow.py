@@ -6,7 +6,7 @@ the inputs decides, the graph computes the same without them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +68,7 @@ def without_control_flow(
         ]
         if not waiting:
             return model
-        keys = set(map(_key, waiting))
+        keys = _first_loops(graph.node, set(map(_key, waiting)))
         values = _values(model, feed, keys)
         opset = next(entry for entry in model.opset_import if entry.domain in _OWN)
         result = onnx.ModelProto()
@@ -92,6 +92,19 @@ def without_control_flow(
             result.graph.node.extend(part.node)
         if replaced:
             model = result
+
+
+def _first_loops(nodes: Iterable[onnx.NodeProto], keys: set[str]) -> set[str]:
+    """Of what waits, all but the loops behind another: the shape of what that one gives is not known yet."""
+    behind, later = set[str](), set[str]()
+    for node in nodes:
+        after = not behind.isdisjoint(names_read(node))
+        loop = node.op_type in ("Loop", "Scan") and _key(node) in keys
+        if after and loop:
+            later.add(_key(node))
+        if after or loop:
+            behind.update(filter(None, node.output))
+    return keys - later
 
 
 def _key(node: onnx.NodeProto) -> str:
