@@ -17,7 +17,7 @@ import dlb_conformance
 from dlb import workload as W
 from dlb.errors import RequestError
 from dlb_conformance.expected_failures import read
-from dlb_conformance.layer_cases import BY_LAYER, CASES, EVERY_LAYER
+from dlb_conformance.layer_cases import BY_LAYER, CASES, EVERY_LAYER, SHARED
 
 #: The environment with the test adapters has it from this one.
 FOLDER = Path(dlb_conformance.__file__).parent
@@ -70,7 +70,7 @@ def test_every_layer_type_has_cases() -> None:
         assert models, kind
         for name, model in models.items():
             assert kind in {W.type_name(node.layer) for node in model.nodes}, name
-    assert sum(map(len, BY_LAYER.values())) == len(CASES), "two cases of one name"
+    assert sum(map(len, (*BY_LAYER.values(), SHARED))) == len(CASES), "two cases of one name"
 
 
 def test_whole_models_have_every_layer_type() -> None:
