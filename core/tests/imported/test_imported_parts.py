@@ -186,6 +186,13 @@ def test_a_value_times_several_matrices(
     assert conv.groups == np.prod(matrices)
 
 
+def test_rows_times_several_matrices_each_are_refused(tmp_path: Path) -> None:
+    held = {"three": np.array([-1, 1, 24]), "a": real(2, 1, 1, 24, 2)}
+    nodes = [node("Reshape", ["m", "three"], ["v"]), node("MatMul", ["v", "a"], ["y"])]
+    with pytest.raises(UnsupportedError, match="only a value times constant matrices of its rows"):
+        import_file(saved(tmp_path, rows_of_features(*nodes, **held)))
+
+
 @pytest.mark.parametrize("windows", ["together", "apart"])
 @pytest.mark.parametrize("operator", ["Conv", "MaxPool"])
 @pytest.mark.parametrize("axes", [1, 2])

@@ -58,20 +58,20 @@ def _product(
     batch, *sample = importer.shape(importer.view(name))
     *outer, rows, features = index_map.shape
     *own, _, columns = matrices.shape
+    refused = unsupported(node, "only a value times constant matrices of its rows is supported")
+    # A row may be multiplied by one.
+    fitting = zip(reversed(own), reversed(outer))
+    if len(own) > len(outer) or any(count not in (1, size) for count, size in fitting):
+        raise refused
     groups = math.prod(own)
     # Which matrix each row is multiplied by, and of which sample it is.
     matrix = np.broadcast_to(np.arange(groups).reshape(*own, 1), (*outer, rows)).ravel()
     owner = index_map[..., 0].ravel() // math.prod(sample)
     order = np.lexsort((matrix, owner))
     places = len(order) // (batch * groups)
-    if (
-        len(own) > len(outer)
-        or len(order) != batch * groups * places
-        or not np.array_equal(
-            (owner * groups + matrix)[order], np.repeat(np.arange(batch * groups), places)
-        )
-    ):
-        raise unsupported(node, "only a value times constant matrices of each sample is supported")
+    each = np.repeat(np.arange(batch * groups), places)
+    if not np.array_equal((owner * groups + matrix)[order], each):
+        raise refused
     arranged = index_map.reshape(-1, features)[order].reshape(batch, groups, places, features)
     # [N, groups * features, places, 1]
     arranged = arranged.transpose(0, 1, 3, 2).reshape(batch, -1, places, 1)
