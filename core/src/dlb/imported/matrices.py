@@ -45,7 +45,8 @@ def times_matrices(importer: Importer, node: onnx.NodeProto, matrices: Array) ->
 def matrices_times(importer: Importer, node: onnx.NodeProto, matrices: Array) -> ValueView:
     """A constant [..., rows, k] times a value [N, ..., k, columns]: the same of both turned."""
     name = node.input[1]
-    index_map = importer.index_map(name).swapaxes(-1, -2)
+    index_map = importer.index_map(name)
+    index_map = index_map.swapaxes(-1, -2) if index_map.ndim > 1 else index_map
     view = _product(importer, node, name, index_map, matrices.swapaxes(-1, -2))
     turned = importer.index_map_of(view).swapaxes(-1, -2)
     return view_of(view.layer, turned, importer.shape(view))
@@ -56,9 +57,11 @@ def _product(
 ) -> ValueView:
     """Several matrices, each of some rows of a value: a convolution of groups, with one for each matrix."""
     batch, *sample = importer.shape(importer.view(name))
+    refused = unsupported(node, "only a value times constant matrices of its rows is supported")
+    if index_map.ndim < 2:
+        raise refused
     *outer, rows, features = index_map.shape
     *own, _, columns = matrices.shape
-    refused = unsupported(node, "only a value times constant matrices of its rows is supported")
     # A row may be multiplied by one.
     fitting = zip(reversed(own), reversed(outer))
     if len(own) > len(outer) or any(count not in (1, size) for count, size in fitting):
