@@ -776,3 +776,21 @@ def test_weights_that_are_joined_beside_one_that_is_kept_once(compare) -> None:
     both[0, 0] += 1e-3
     certificate = compare(model(apart, "same"), model(joined, "scale", both=both, sizes=sizes))
     assert result(certificate, "weights").verdict == "failed"
+
+
+def test_copies_of_weights_in_each_others_place_differ(compare) -> None:
+    """Each file has both weights, one of them twice: the check of the weights tells that they are others."""
+    held = {"v": numbers(8, 8), "w": numbers(8, 8) + 1}
+
+    def model(*names: str) -> onnx.ModelProto:
+        # Copies under names of their own.
+        own = {f"{name}{place}": held[name] for place, name in enumerate(names)}
+        nodes, last = [], "x"
+        for place, name in enumerate(own):
+            output = "y" if place == len(own) - 1 else f"h{place}"
+            nodes.append(NODE("MatMul", [last, name], [output], f"m{place}"))
+            last = output
+        return classified(nodes, [2, 8], own)
+
+    certificate = compare(model("v", "v", "w"), model("v", "w", "w"))
+    assert result(certificate, "weights").verdict == "failed"

@@ -40,7 +40,7 @@ def with_onnx_operators(model: onnx.ModelProto) -> onnx.ModelProto:
         for node in result.graph.node:
             rule = _rule(node, result)
             writer = _Writer(result, node, ranks)
-            if rule is None or not rule(writer):
+            if rule is None or not _written(rule, writer):
                 nodes.append(node)
                 continue
             nodes += writer.nodes
@@ -49,6 +49,14 @@ def with_onnx_operators(model: onnx.ModelProto) -> onnx.ModelProto:
         del result.graph.node[:]
         result.graph.node.extend(copies)
     return result
+
+
+def _written(rule: Callable[[_Writer], bool], writer: _Writer) -> bool:
+    """Whether a rule has written out a node: not if an input or an attribute is missing or of another type."""
+    try:
+        return rule(writer)
+    except (IndexError, KeyError, TypeError, ValueError):
+        return False
 
 
 def _opset(model: onnx.ModelProto) -> int:

@@ -252,9 +252,17 @@ def _tied(cause: workload.TiedWeights, finding: Finding, adapter: str) -> str:
     )
 
 
+#: Layers that share the parameters of one and are named.
+_LISTED_LAYERS = 4
+
+
 @renders(workload.SharedLayers)
 def _shared(cause: workload.SharedLayers, finding: Finding, adapter: str) -> str:
-    return f"computed with the parameters of {quoted([cause.owner])}, which they share: {quoted(cause.layers)}"
+    more = len(cause.layers) - _LISTED_LAYERS
+    return (
+        f"computed with the parameters of {quoted([cause.owner])}, which they share: "
+        f"{quoted(cause.layers[:_LISTED_LAYERS])}{f' and {more} more' if more > 0 else ''}"
+    )
 
 
 @renders(workload.SameNumbers)

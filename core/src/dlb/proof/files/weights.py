@@ -167,13 +167,13 @@ def match_weights(
                 compared.append(Figure(tensor=weight.name, relative_l2=0.0, largest=0.0))
     # One model may hold a weight once, and the other twice: a table that is also a projection.
     all_weights = (weights_of(first), weights_of(second))
-    first_weights = [
-        weight for weight in first_weights if not _has_same_layout(weight, all_weights[1])
+    left = [
+        [weight for weight in side if not _has_same_layout(weight, others)]
+        for side, others in zip((first_weights, second_weights), reversed(all_weights))
     ]
-    second_weights = [
-        weight for weight in second_weights if not _has_same_layout(weight, all_weights[0])
-    ]
-    if first_weights and second_weights and _same_numbers_together(first_weights, second_weights):
+    # Of both, such weights may be in each other's place.
+    in_one = len(left[0]) == len(first_weights) or len(left[1]) == len(second_weights)
+    if all(left) and in_one and _same_numbers_together(*left):
         compared += [
             Figure(tensor=candidate.name, relative_l2=0.0, largest=0.0)
             for candidate in first_weights
@@ -201,6 +201,8 @@ def match_weights(
             second_weights, key=lambda candidate: _distance(weight, candidate), default=None
         )
         if nearest is None or not math.isfinite(_distance(weight, nearest)):
+            if _has_same_layout(weight, all_weights[1]):
+                continue
             compared.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
             unmatched.append(WeightInOne(file=labels[0], weight=_facts(weight)))
             continue
@@ -213,6 +215,8 @@ def match_weights(
             )
         )
     for weight in second_weights:
+        if _has_same_layout(weight, all_weights[0]):
+            continue
         compared.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
         unmatched.append(WeightInOne(file=labels[1], weight=_facts(weight)))
     return MatchedWeights(worst_first(compared), tuple(unmatched), folded)
