@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from dlb.data.local import LOCAL, find_own, open_local
 from dlb.data.locate import find_described
 from dlb.data.npz import ChunkedArray, write_npz
 from dlb.data.registry import data_set
-from dlb.data.source import ChooseCrop, ModelSignature, Source, array_source
+from dlb.data.source import ChooseCrop, ModelSignature, Source, array_source, real_source
 from dlb.data.text import word_source
 from dlb.errors import RequestError
 from dlb.workload import (
@@ -327,12 +328,18 @@ def _embedding_entries(model: Model) -> int:
 
 def _synthetic_source(workload: Workload, split: str) -> Source:
     count, seed, model = SYNTHETIC_SAMPLES[split], _SEEDS[split], workload.model
-    return array_source(
-        "real" if model.input.kind == "real" else "index",
-        noise(model, seed, count),
-        random_labels(model, seed, count, workload.loss),
-        "made up from a fixed seed",
+    labels, where = random_labels(model, seed, count, workload.loss), "made up from a fixed seed"
+    if model.input.kind != "real":
+        return array_source("index", noise(model, seed, count), labels, where)
+    # Large images take a gigabyte and half a minute for a split of which few are read.
+    return real_source(
+        model.input.shape, partial(_synthetic_sample, model.input.shape, seed), labels, where
     )
+
+
+def _synthetic_sample(shape: tuple[int, ...], seed: int, sample: int) -> Array:
+    """Noise, float32, that depends on the seed and the sample's index alone."""
+    return np.random.default_rng((seed, sample)).standard_normal(shape, dtype=np.float32)
 
 
 def _data_set_source(

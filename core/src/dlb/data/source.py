@@ -12,7 +12,15 @@ import numpy.typing as npt
 from dlb.data.augmentation import CropBox
 from dlb.errors import DataError
 
-__all__ = ["ChooseCrop", "Kind", "ModelSignature", "Source", "array_source", "split_every_tenth"]
+__all__ = [
+    "ChooseCrop",
+    "Kind",
+    "ModelSignature",
+    "Source",
+    "array_source",
+    "real_source",
+    "split_every_tenth",
+]
 
 Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
@@ -89,13 +97,42 @@ class ModelSignature:
 
 def array_source(kind: Kind, inputs: Array, labels: Array, where: str) -> Source:
     """A split of arrays in memory; ``inputs`` are [N, ...]."""
+    return _source(kind, inputs.shape[1:], labels, where, lambda rows: inputs[rows])
 
+
+def real_source(
+    shape: tuple[int, ...], compute: Callable[[int], Array], labels: Array, where: str
+) -> Source:
+    """A split of real numbers that are computed when they are read, and not kept.
+
+    Args:
+        shape: of one input.
+        compute: an input, float32 of that shape, from its index.
+        labels: of all.
+    """
+
+    def read(rows: Indices) -> Array:
+        inputs = np.empty((len(rows), *shape), np.float32)
+        for place, row in enumerate(rows):
+            inputs[place] = compute(int(row))
+        return inputs
+
+    return _source("real", shape, labels, where, read)
+
+
+def _source(
+    kind: Kind,
+    shape: tuple[int, ...],
+    labels: Array,
+    where: str,
+    read: Callable[[Indices], Array],
+) -> Source:
     def read_crops(indices: Indices, choose: ChooseCrop) -> Array:
         from dlb.data.images import resize_crops
 
-        return resize_crops(inputs[indices], choose)
+        return resize_crops(read(indices), choose)
 
-    return Source(kind, inputs.shape[1:], labels, lambda rows: inputs[rows], read_crops, where)
+    return Source(kind, shape, labels, read, read_crops, where)
 
 
 def split_every_tenth(source: Source, split: str) -> Source:

@@ -27,7 +27,7 @@ from dlb.graph.primitive_gradients import (
 )
 from dlb.graph.recurrent_gradients import gru_gradients, lstm_gradients, rnn_gradients
 from dlb.graph.transposed import places_of, spread_gradients
-from dlb.graph.windows import Window, padded, window_of, windows
+from dlb.graph.windows import Window, padded, reduced, window_of, windows
 from dlb.workload import layers as L
 from dlb.workload.lower import lower_layer, resize_taps
 from dlb_worker.masks import kept_places
@@ -372,12 +372,6 @@ def _window(layer: L.Conv | L.MaxPool | L.AveragePool, x: Array) -> Window:
     return window_of(lambda name, default: given.get(name, default), x.shape[2:], layer.kernel)
 
 
-def _taps(window: Window) -> tuple[int, ...]:
-    """The axes of a view of windows that lie within a window."""
-    axes = len(window.kernel)
-    return tuple(range(2 + axes, 2 + 2 * axes))
-
-
 def _scatter(x: Array, window: Window, parts: Callable[[tuple[int, ...]], Array]) -> Array:
     """The gradient of x from those of its windows, ``parts(offset)`` [N, C, *output] for each offset."""
     sums = np.zeros_like(padded(x, window, 0.0))
@@ -446,8 +440,8 @@ def _conv_transpose(layer: L.ConvTranspose, read: Pass, cotangent: Array) -> Fou
 @_rule(L.MaxPool)
 def _max_pool(layer: L.MaxPool, read: Pass, cotangent: Array) -> Found:
     x, window = read.input, _window(layer, read.input)
-    taps = windows(padded(x, window, -np.inf), window)
-    largest = taps.max(axis=_taps(window))
+    within = padded(x, window, -np.inf)
+    taps, largest = windows(within, window), reduced(np.maximum, within, window)
     free = np.ones(largest.shape, bool)
 
     def first(offset: tuple[int, ...]) -> Array:
@@ -464,7 +458,7 @@ def _average_pool(layer: L.AveragePool, read: Pass, cotangent: Array) -> Found:
     counted = padded(np.ones((1, 1, *x.shape[2:]), x.dtype), window, 0.0)
     if layer.count_include_pad:
         counted[_EACH + window.declared] = 1.0
-    share = cotangent / windows(counted, window).sum(axis=_taps(window))
+    share = cotangent / reduced(np.add, counted, window)
     return (_scatter(x, window, lambda offset: share),), {}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Window", "padded", "window_of", "windows"]
+__all__ = ["Window", "padded", "reduced", "window_of", "windows"]
 
 
 @dataclass(frozen=True)
@@ -116,3 +116,16 @@ def windows(x: npt.NDArray[Any], window: Window) -> npt.NDArray[Any]:
     taps = tuple(slice(None, None, dilation) for dilation in window.dilation)
     index = (slice(None), slice(None), *steps, *taps)
     return view[index]
+
+
+def reduced(combine: np.ufunc, x: npt.NDArray[Any], window: Window) -> npt.NDArray[Any]:
+    """Every window of padded x reduced to one number [N, C, *output], one kernel offset after the other.
+
+    A reduction over the view of all windows takes several times longer.
+    """
+    taps = windows(x, window)
+    first, *other_offsets = ((Ellipsis, *offset) for offset in np.ndindex(*window.kernel))
+    y: npt.NDArray[Any] = taps[first].copy()
+    for offset in other_offsets:
+        combine(y, taps[offset], out=y)
+    return y
