@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from dlb.graph.canonical import IR_VERSION, OPSET
+from dlb.graph.held import Values
 from dlb.graph.layer_nodes import Graph, add_layer
 from dlb.graph.operations import Operation, reader_of
 from dlb.graph.structure import compare_operations
@@ -50,7 +51,7 @@ def read(
         nodes=tuple(inferred.node),
         inputs=(given.name,),
         outputs=tuple(value.name for value in inferred.output),
-        values=values,
+        values=Values(values, {}, {}),
         live=frozenset(live),
         producers={name: node for node in inferred.node for name in node.output},
         batch=BATCH,

@@ -474,3 +474,14 @@ def test_indices_that_are_given(verify, tmp_path):
     refused(
         verify(looked_up(), None, "--input", "x.npz"), "holds 0 to 5; the models look up 0 to 4"
     )
+
+
+def test_external_weights_that_do_not_fit_their_shape_are_refused(tmp_path, verify):
+    large = np.ones((200, 100), np.float32)
+    made = model()
+    (tensor,) = made.graph.initializer
+    tensor.CopyFrom(TensorProto(name="w", dims=[200, 200], data_type=TensorProto.FLOAT))
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="w.bin")
+    (tmp_path / "w.bin").write_bytes(large.tobytes())
+    refused(verify(model(), made), "weight 'w': 80000 bytes are no [200, 200] of float32")

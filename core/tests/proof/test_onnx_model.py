@@ -43,7 +43,8 @@ def roles(model: OnnxModel) -> dict[str, tuple[str, str, tuple[int, ...]]]:
 
 @pytest.mark.parametrize("path", sorted(EXPORTED.glob("*.onnx")), ids=lambda path: path.stem)
 def test_loading_its_own_weights_changes_nothing(path: Path) -> None:
-    model = read_model_file(path, path.stem).float64
+    file = read_model_file(path, path.stem)
+    model = file.float64
     shape = OnnxModel("file", model, None).input_shape
     assert shape is not None
     tokens = path.stem.endswith("tokens")

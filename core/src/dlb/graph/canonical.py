@@ -21,6 +21,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from dlb.errors import WorkloadError
+from dlb.graph.held import hold
 from dlb.graph.layer_nodes import Graph, add_layer
 from dlb.graph.losses import LABELS, LOSS, formula
 from dlb.workload.losses import (
@@ -65,6 +66,7 @@ def canonical_graph(
     outputs: Outputs = "logits",
     training: bool = False,
     masks: Masks = _NO_MASKS,
+    held: bool = False,
 ) -> onnx.ModelProto:
     """The canonical graph of a model with these weights.
 
@@ -79,6 +81,7 @@ def canonical_graph(
         masks: by layer name, what dropout multiplies by in training before it scales: zeros and
             ones [batch, *shape], which fix the graph's batch size. A dropout without a mask has
             rate 0 in training, since frameworks' random draws cannot be matched.
+        held: the weights lie beside the graph (:mod:`dlb.graph.held`); the caller keeps them.
 
     Returns:
         A model from ``model.input.name`` [batch, ...] (``dtype``, or int64 for an index) to the
@@ -87,11 +90,20 @@ def canonical_graph(
     Raises:
         WorkloadError: the model contradicts itself, or the weights do not belong to it.
     """
-    graph, shapes, element_type = _build_graph(model, weights, dtype, training, masks)
+    beside = weights if held else None
+    graph, shapes, element_type = _build_graph(
+        model, None if held else weights, dtype, training, masks
+    )
     names = [node.name for node in model.nodes] if outputs == "layers" else [model.nodes[-1].name]
     values = [_value_info(name, shapes[name], element_type) for name in names]
     inputs = [_input_info(model, element_type), *_weight_inputs(model, weights, element_type)]
-    return _model(graph, inputs, values + _running_outputs(graph, element_type))
+    made = _model(graph, inputs, values + _running_outputs(graph, element_type))
+    if beside is not None:
+        _check_weights(parameter_shapes(model), beside)
+        made.graph.initializer.extend(
+            hold(name, beside[name], element_type) for name in parameter_shapes(model)
+        )
+    return made
 
 
 def layers_graph(

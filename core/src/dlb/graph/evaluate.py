@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from dlb.errors import RequestError, UnsupportedError
 from dlb.graph import elementwise
+from dlb.graph.held import Values, held_arrays
 from dlb.graph.operators import OPERATORS
 
 __all__ = ["Evaluator", "NodeFailed", "evaluate", "names_read"]
@@ -45,13 +46,18 @@ class Evaluator:
     """
 
     def __init__(self, graph: onnx.ModelProto) -> None:
+        # The reference evaluator would look for files.
+        self._held = held_arrays(graph.graph)
         try:
-            self._runner = ReferenceEvaluator(graph, new_ops=[*OPERATORS, *elementwise.OPERATORS])
+            self._runner = ReferenceEvaluator(
+                _without(graph, self._held), new_ops=[*OPERATORS, *elementwise.OPERATORS]
+            )
         except Exception as error:  # onnx.reference raises any type
             raise UnsupportedError(f"the graph cannot be evaluated: {_one_line(error)}") from error
         initializers = {
             tensor.name: (tensor.data_type, list(tensor.dims)) for tensor in graph.graph.initializer
         }
+        self._initializers = tuple(initializers)
         self._types = {name: _dtype(kind) for name, (kind, _) in initializers.items()}
         self._shapes: dict[str, list[int | None]] = {
             name: [int(size) for size in dims] for name, (_, dims) in initializers.items()
@@ -92,6 +98,18 @@ class Evaluator:
         values = dict(self.stream(inputs, names))
         return {name: values[name] for name in names}
 
+    def values(self, inputs: Mapping[str, Array]) -> Values:
+        """Every value of the graph, initialisers included. Held weights are converted when they are read.
+
+        Raises:
+            RequestError, UnsupportedError: as :meth:`run`.
+        """
+        held = {name: array for name, array in self._held.items() if name not in inputs}
+        names = [name for name in self._initializers if name not in held]
+        names += [name for node in self._runner.rt_nodes_ for name in node.output if name]
+        # Inputs are as they were given.
+        return Values({**self.run(inputs, names), **inputs}, held, self._types)
+
     def stream(
         self, inputs: Mapping[str, Array], outputs: Iterable[str] | None = None
     ) -> Iterator[tuple[str, Array]]:
@@ -104,7 +122,8 @@ class Evaluator:
         inputs = {name: np.asarray(value) for name, value in inputs.items()}
         self._check(inputs)
         nodes = list(zip(self._runner.rt_nodes_, self._reads))
-        values: dict[str, Any] = {"": None, **self._runner.rt_inits_, **inputs}
+        values: dict[str, Any] = {"": None, **self._runner.rt_inits_, **self._held, **inputs}
+        written = inputs.keys() | self._held.keys()
         missing = requested - values.keys() - {name for node, _ in nodes for name in node.output}
         if missing:
             raise UnsupportedError(f"the graph has no value called {', '.join(sorted(missing))}")
@@ -119,9 +138,9 @@ class Evaluator:
         last_read = {name: index for index, (_, reads) in enumerate(run_nodes) for name in reads}
 
         def value_of(name: str) -> Any:
-            # Convert an input only when it is read: converted weights take twice the memory.
+            # Convert what was given only when it is read: converted weights take twice the memory.
             value = values[name]
-            return value.astype(self._types[name], copy=False) if name in inputs else value
+            return value.astype(self._types[name], copy=False) if name in written else value
 
         for name in requested & values.keys():
             yield name, np.asarray(value_of(name))
@@ -129,7 +148,7 @@ class Evaluator:
             try:
                 context = {}
                 if node.need_context():
-                    context["context"] = {name: value_of(name) for name in values}
+                    context["context"] = {name: value_of(name) for name in reads & values.keys()}
                 computed = node.run(*map(value_of, node.input), **context)
             except Exception as error:
                 raise NodeFailed(
@@ -173,6 +192,18 @@ class Evaluator:
                 raise RequestError(
                     f"'{name}' has dtype {value.dtype}; the graph reads integers ({dtype})"
                 )
+
+
+def _without(graph: onnx.ModelProto, names: Mapping[str, Array]) -> onnx.ModelProto:
+    """A graph without some of its initialisers; itself if there are none."""
+    if not names:
+        return graph
+    result = onnx.ModelProto()
+    result.CopyFrom(graph)
+    for index in reversed(range(len(result.graph.initializer))):
+        if result.graph.initializer[index].name in names:
+            del result.graph.initializer[index]
+    return result
 
 
 def names_read(node: onnx.NodeProto) -> set[str]:

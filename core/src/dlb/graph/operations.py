@@ -39,11 +39,7 @@ def operations(model: onnx.ModelProto) -> list[Operation]:
 
 def operations_of(traced: Trace) -> list[Operation]:
     """What a model computes, from its trace; see :func:`operations`."""
-    result = Reader(traced, _RULES).read()
-    if any(operation.kind == "Embedding" for operation in result):
-        return result
-    # Without a table nothing is shared, and the matrices of a large network are gigabytes.
-    return [replace(operation, matrix=None) for operation in result]
+    return Reader(traced, _RULES).read()
 
 
 def reader_of(traced: Trace) -> Reader:
@@ -275,8 +271,7 @@ def _linear(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Op
         operation = reader.make(
             node, "Linear", {"weight": left.shape, "bias": False}, parameters=left.size
         )
-        name = reader.initializer_name(node.input[0])
-        return replace(operation, matrix=left, matrix_name=name)
+        return reader.with_matrix(operation, left, node.input[0])
     scaled = any(raw.get(name, 1.0) != 1.0 for name in ("alpha", "beta"))
     if weight is None or weight.ndim != 2 or scaled or raw.get("transA", 0):
         return generic_operation(reader, node, raw, output)
@@ -285,9 +280,7 @@ def _linear(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Op
         node, "Linear", {"weight": shape, "bias": False}, parameters=weight.size
     )
     matrix = weight if raw.get("transB", 0) else weight.T
-    operation = replace(
-        operation, matrix=matrix, matrix_name=reader.initializer_name(node.input[1])
-    )
+    operation = reader.with_matrix(operation, matrix, node.input[1])
     return operation if bias is None else reader.with_bias(operation, node.input[2])
 
 

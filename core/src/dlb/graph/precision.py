@@ -10,6 +10,8 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from dlb.graph.held import is_held
+
 __all__ = ["REAL_TYPES", "in_precision", "set_nominal_values"]
 
 Array = npt.NDArray[Any]
@@ -98,6 +100,10 @@ def _convert_node(node: onnx.NodeProto, element: int) -> None:
 def _convert_tensors(tensors: Iterable[onnx.TensorProto], element: int) -> None:
     kind = helper.tensor_dtype_to_np_dtype(element)
     for tensor in tensors:
-        if tensor.data_type in REAL_TYPES and tensor.data_type != element:
+        if tensor.data_type not in REAL_TYPES or tensor.data_type == element:
+            continue
+        if is_held(tensor):
+            tensor.data_type = element
+        else:
             array = numpy_helper.to_array(tensor).astype(kind)
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,8 +38,8 @@ class Operation:
         attributes: with defaults and paddings resolved, and shapes in one layout.
         inputs: indices of its inputs in the list of operations; -1, -2, ... are the graph's inputs.
         parameters: the number of the model's real numbers that it holds.
-        matrix: the weight of a Linear [out, in], or the table of an Embedding; None in a graph
-            without an Embedding.
+        matrix: the weight of a Linear [out, in], or the table of an Embedding; None if no table has its
+            shape.
         matrix_name: of the initialiser that holds the matrix.
         bias_name: of the initialiser that holds the bias of a Conv or Linear.
         nonzero_bias: whether that bias has a nonzero number. Exporters leave out a bias of zeros.
@@ -137,6 +138,27 @@ class Reader:
         while name in self.trace.producers and self.trace.producers[name].op_type in LAYOUT:
             name = self.trace.producers[name].input[0]
         return name
+
+    def with_matrix(self, operation: Operation, matrix: Array, name: str) -> Operation:
+        """A Linear with its matrix, which is kept if a table of the graph may be the same.
+
+        The matrices of a large network are gigabytes.
+        """
+        kept = matrix if self._one_hot or matrix.shape in self._table_shapes else None
+        return replace(operation, matrix=kept, matrix_name=self.initializer_name(name))
+
+    @cached_property
+    def _one_hot(self) -> bool:
+        """Whether a table may be looked up by comparing."""
+        return any(node.op_type in ("Equal", "OneHot") for node in self.trace.nodes)
+
+    @cached_property
+    def _table_shapes(self) -> set[tuple[int, ...]]:
+        return {
+            self.trace.values.shape(node.input[0])
+            for node in self.trace.nodes
+            if node.op_type == "Gather" and node.input[0] not in self.trace.live
+        }
 
     def with_bias(self, operation: Operation, name: str) -> Operation:
         """A Conv or Linear with the named constant as its bias."""

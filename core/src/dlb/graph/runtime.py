@@ -23,7 +23,11 @@ _ORIGIN = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |/\S+:\d+ .*?\)(?: con
 
 
 def run_model(
-    model: Model, inputs: Mapping[str, npt.NDArray[Any]], *, threads: int = 0
+    model: Model,
+    inputs: Mapping[str, npt.NDArray[Any]],
+    *,
+    weights: Mapping[str, npt.NDArray[Any]] | None = None,
+    threads: int = 0,
 ) -> list[npt.NDArray[Any]]:
     """The outputs of a model, in its order, for one batch.
 
@@ -33,6 +37,7 @@ def run_model(
     Args:
         model: path of a .onnx file, or its content.
         inputs: arrays by input name, with the dtypes that the model declares.
+        weights: the same for inputs that are no part of a batch.
         threads: within an operator. 1 makes the order of sums deterministic; 0 lets ONNX Runtime
             decide.
 
@@ -42,7 +47,9 @@ def run_model(
         RequestError: inputs are missing, unknown, or have the wrong dtype or shape.
     """
     session = open_session(model, threads=threads)
-    input_names = [value.name for value in session.get_inputs()]
+    weights = weights or {}
+    read = [value for value in session.get_inputs() if value.name not in weights]
+    input_names = [value.name for value in read]
     if set(input_names) != set(inputs):
         raise RequestError(
             f"the model reads {', '.join(input_names) or 'nothing'}, "
@@ -50,15 +57,14 @@ def run_model(
         )
 
     def run(batch: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        feeds = {name: np.asarray(value) for name, value in {**weights, **batch}.items()}
         try:
-            outputs = session.run(None, {name: np.asarray(value) for name, value in batch.items()})
+            outputs = session.run(None, feeds)
         except Exception as error:  # ONNX Runtime's exceptions have no other common base
             raise _as_error(error, model) from error
         return [np.asarray(value) for value in outputs]
 
-    return run_in_parts(
-        run, inputs, [value.shape[0] for value in session.get_inputs() if value.shape]
-    )
+    return run_in_parts(run, inputs, [value.shape[0] for value in read if value.shape])
 
 
 def run_in_parts(

@@ -20,6 +20,7 @@ from onnx import helper
 from dlb.errors import UnsupportedError
 from dlb.graph.control_flow import without_control_flow
 from dlb.graph.evaluate import Evaluator
+from dlb.graph.held import Values
 from dlb.graph.liveness import live_names
 
 __all__ = ["Trace", "attributes_of", "default_inputs", "trace"]
@@ -48,7 +49,7 @@ class Trace:
     nodes: tuple[onnx.NodeProto, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    values: dict[str, Array]
+    values: Values
     live: frozenset[str]
     producers: dict[str, onnx.NodeProto]
     batch: int
@@ -61,7 +62,7 @@ class Trace:
 
     def elements(self, name: str) -> int:
         """How many numbers of a value belong to one sample."""
-        return self.values[name].size // self.batch
+        return math.prod(self.values.shape(name)) // self.batch
 
 
 def trace(model: onnx.ModelProto, inputs: Mapping[str, Array] | None = None) -> Trace:
@@ -80,15 +81,11 @@ def trace(model: onnx.ModelProto, inputs: Mapping[str, Array] | None = None) -> 
         model = inliner.inline_local_functions(model)
     feed, batch = default_inputs(model) if inputs is None else (dict(inputs), _batch_of(inputs))
     model = without_control_flow(model, feed)
-    # Share the evaluator's initialisers: weights of a large network are gigabytes.
-    names = [tensor.name for tensor in model.graph.initializer]
-    names += [name for node in model.graph.node for name in node.output if name]
-    values = {**Evaluator(model).run(feed, names), **feed}
     return Trace(
         nodes=tuple(model.graph.node),
         inputs=tuple(feed),
         outputs=tuple(value.name for value in model.graph.output),
-        values=values,
+        values=Evaluator(model).values(feed),
         live=frozenset(live_names(model.graph.node, feed)),
         producers={name: node for node in model.graph.node for name in node.output if name},
         batch=batch,

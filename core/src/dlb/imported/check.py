@@ -126,7 +126,7 @@ def compare_with_file(
         for expected_logits, inputs in zip(expected[1:], feeds[1:]):
             expected_logits[index_map.ravel()] = evaluator.run(inputs)[output].ravel()
         del evaluator
-    canonical = canonical_graph(model, weights, dtype="float64")
+    canonical = canonical_graph(model, weights, dtype="float64", held=True)
     last = model.nodes[-1].name
     values = []
     if not _has_fixed_batch(file, name):

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper
 
+from dlb.graph.held import Values
 from dlb.graph.trace import Trace, attributes_of
 
 __all__ = ["with_matrix_products"]
@@ -25,7 +26,7 @@ def with_matrix_products(traced: Trace) -> Trace:
     """
     if not any(node.op_type == "Einsum" for node in traced.nodes):
         return traced
-    values, live = dict(traced.values), set(traced.live)
+    values, live = traced.values.copy(), set(traced.live)
     nodes: list[onnx.NodeProto] = []
     for node in traced.nodes:
         product = None
@@ -41,9 +42,7 @@ def with_matrix_products(traced: Trace) -> Trace:
     )
 
 
-def _product(
-    node: onnx.NodeProto, values: dict[str, Array], live: set[str]
-) -> list[onnx.NodeProto] | None:
+def _product(node: onnx.NodeProto, values: Values, live: set[str]) -> list[onnx.NodeProto] | None:
     """The nodes of one product, whose values are added; None if it is none."""
     equation = attributes_of(node)["equation"].replace(" ", "")
     if "." in equation:
@@ -100,7 +99,7 @@ def _product(
 class _Parts:
     """The nodes that replace one node."""
 
-    def __init__(self, node: onnx.NodeProto, values: dict[str, Array], live: set[str]) -> None:
+    def __init__(self, node: onnx.NodeProto, values: Values, live: set[str]) -> None:
         self.node = node
         self.values = values
         self.live = live

@@ -312,7 +312,9 @@ def _import_graph(
             f"the imported layers and the file compute different outputs: {found}"
         )
     result = msgspec.structs.replace(result, findings=(*findings, *result.findings))
-    weights = {name: exact_weights.pop(name).astype(np.float32) for name in list(exact_weights)}
+    weights = {
+        name: exact_weights.pop(name).astype(np.float32, order="C") for name in list(exact_weights)
+    }
     return ImportedModel(workload, weights, result, layout)
 
 

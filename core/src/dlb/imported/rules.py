@@ -355,10 +355,12 @@ def _linear(importer: Importer, node: onnx.NodeProto, attributes: Attributes) ->
         raise unsupported(node, "only a value times a constant matrix is supported")
     if bias is None and len(node.input) > 2 and node.input[2]:
         raise unsupported(node, "adds a value that depends on the input")
-    matrix = (matrix.T if attributes.get("transB", 0) else matrix) * attributes.get("alpha", 1.0)
+    weight = matrix if attributes.get("transB", 0) else matrix.T
+    if (alpha := attributes.get("alpha", 1.0)) != 1:
+        weight = weight * alpha
     source, rows, order = importer.features(node, node.input[0])
-    weight = np.empty(matrix.shape[::-1])
-    weight[:, order] = matrix.T
+    if not np.array_equal(order, np.arange(len(order))):
+        weight = weight[:, np.argsort(order)]
     out_features = len(weight)
     weights = {"weight": weight}
     if bias is not None:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from onnx import numpy_helper
 
 from dlb.errors import DlbError
 from dlb.graph.evaluate import Evaluator
+from dlb.graph.held import array_of
 from dlb.proof.certificate import Baseline, Certificate, CheckGroup, CheckResult
 from dlb.proof.checks.float32 import check_file_float32
 from dlb.proof.checks.forward import check_file_outputs
@@ -202,7 +202,7 @@ def _folded_tolerance(
             continue
         rounded = {}
         for name in sorted(names):
-            array = numpy_helper.to_array(initialisers[name])
+            array = array_of(initialisers[name])
             rounded[name] = array * (1 + _ROUNDING * draw.choice((-1.0, 1.0), array.shape))
         outputs = Evaluator(file.float64).run({**batches[0], **rounded})
         for output_names in pair.outputs:

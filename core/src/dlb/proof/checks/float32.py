@@ -325,11 +325,16 @@ def check_file_float32(check: Check, pair: FilePair, runs: Runs, agree: bool) ->
     from onnx import TensorProto
 
     from dlb.graph.evaluate import evaluate
+    from dlb.graph.held import array_of, is_held, weights_as_inputs
     from dlb.graph.precision import in_precision
     from dlb.graph.runtime import run_model
 
     def run_in_runtime(model: ModelProto, feeds: dict[str, Array]) -> dict[str, Array]:
-        outputs = run_model(model.SerializeToString(), feeds, threads=1)
+        content = weights_as_inputs(model).SerializeToString()
+        weights = {
+            tensor.name: array_of(tensor) for tensor in model.graph.initializer if is_held(tensor)
+        }
+        outputs = run_model(content, feeds, weights=weights, threads=1)
         return {port.name: value for port, value in zip(model.graph.output, outputs)}
 
     findings: list[Finding] = []

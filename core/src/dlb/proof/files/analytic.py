@@ -183,7 +183,7 @@ def show_functions(reader: Reader) -> Trace:
     if not blocks:
         return traced
     inside = {name for block in blocks.values() for name in block.intermediates}
-    values, live = dict(traced.values), set(traced.live)
+    values, live = traced.values.copy(), set(traced.live)
     nodes: list[onnx.NodeProto] = []
     read = set(traced.outputs)
     for node in reversed(traced.nodes):

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from dlb.graph.held import array_of, hold, is_held
 from dlb.proof.files.read import ModelFile
 from dlb.proof.files.runs import FilePair
 
@@ -46,10 +47,15 @@ def with_rounded_weights(pair: FilePair, narrow: int) -> FilePair:
 def _rounded(file: ModelFile) -> ModelFile:
     model = onnx.ModelProto()
     model.CopyFrom(file.model)
+    held = []
     for tensor in model.graph.initializer:
         if tensor.data_type in _WIDE:
-            array = numpy_helper.to_array(tensor)
+            array = array_of(tensor)
             with np.errstate(over="ignore"):
                 narrow = array.astype(np.float16).astype(array.dtype)
-            tensor.CopyFrom(numpy_helper.from_array(narrow, tensor.name))
-    return replace(file, model=model)
+            if is_held(tensor):
+                held.append(narrow)
+                tensor.CopyFrom(hold(tensor.name, narrow))
+            else:
+                tensor.CopyFrom(numpy_helper.from_array(narrow, tensor.name))
+    return replace(file, model=model, held=(*file.held, *held))

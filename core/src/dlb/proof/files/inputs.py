@@ -13,6 +13,7 @@ import onnx
 from onnx import helper
 
 from dlb.errors import RequestError
+from dlb.graph.held import array_of
 from dlb.graph.precision import REAL_TYPES
 from dlb.graph.trace import attributes_of
 from dlb.proof.files.read import ModelFile, Port
@@ -275,7 +276,7 @@ def _index_bound(model: onnx.ModelProto, name: str) -> int | None:
             and node.input[0] in index_values
             and node.input[1] in constants
         ):
-            bounds.append(int(onnx.numpy_helper.to_array(constants[node.input[1]]).ravel()[0]))
+            bounds.append(int(array_of(constants[node.input[1]]).ravel()[0]))
         elif node.op_type in _INDEX_PRESERVING and index_values & set(node.input):
             index_values.update(node.output)
     return min((bound for bound in bounds if bound > 0), default=None)

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx
 import psutil
-from onnx import TensorProto, defs, numpy_helper
-from onnx.external_data_helper import load_external_data_for_model
+from onnx import TensorProto, defs, helper
+from onnx.external_data_helper import load_external_data_for_tensor
 
 from dlb.errors import DataError, UnsupportedError
 from dlb.graph.contributed import with_onnx_operators
 from dlb.graph.exported import ExportedFacts, check_exported, with_opset
+from dlb.graph.held import HELD_BYTES, array_of, hold, is_held
 from dlb.graph.precision import REAL_TYPES, in_precision
 from dlb.graph.runtime import load_model
 
 __all__ = ["ModelFile", "Port", "nodes_within", "read_model_file", "tensors_of"]
 
-#: Most bytes of the file together with its external data: the limit of protobuf.
+Array = npt.NDArray[Any]
+
+#: Most bytes of the file without its external data: the limit of protobuf.
 LARGEST_BYTES = 2**31 - 1
 #: Memory relative to the size of the model. It is held as written, in float64 and in the runtime, and so is
 #: what was read from it. VGG-19 needs 11 times its size when it becomes a workload.
-MEMORY_MULTIPLE = 12
+MEMORY_MULTIPLE = 6
 OLDEST_OPSET = 7
 _DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 _RANDOM = frozenset(
@@ -68,15 +74,18 @@ class ModelFile:
 
     Attributes:
         label: name of the file in messages.
-        model: the model as written, with external weights, and with an operator set that fits.
+        model: the model as written, with an operator set that fits. Large weights are held beside it
+            (:mod:`dlb.graph.held`).
         facts: what the file says about itself.
-        sha256: SHA-256 of the .onnx file.
+        sha256: SHA-256 of the .onnx file, followed by those of its external weights, if it has any.
+        held: the large weights.
     """
 
     label: str
     model: onnx.ModelProto
     facts: ExportedFacts
     sha256: str
+    held: tuple[Array, ...] = ()
 
     @property
     def opset(self) -> int:
@@ -126,12 +135,12 @@ def read_model_file(path: Path, label: str) -> ModelFile:
     model = load_model(path)
     if not _is_text(model):
         raise DataError("not an ONNX model: a name in it is no text", path=path)
-    _load_external(model, path)
-    for tensor in tensors_of(model):
-        try:
-            numpy_helper.to_array(tensor)
-        except Exception as error:  # NumPy's and protobuf's own
-            raise DataError(f"weight '{tensor.name}': {_one_line(error)}", path=path) from None
+    sha256 = _digest(model, path)
+    held = [*_load_external(model, path), *_hold(model, path)]
+    # The memory of what a message held is freed with the message.
+    model, whole = onnx.ModelProto(), model
+    model.CopyFrom(whole)
+    del whole
     _check_opset(model, path)
     model = with_onnx_operators(model)
     _check_operators(model, path)
@@ -152,8 +161,7 @@ def read_model_file(path: Path, label: str) -> ModelFile:
         if facts.newest_consistent is None:
             raise DataError(f"not a valid ONNX model: {facts.checker_error}", path=path)
         model = with_opset(model, facts.newest_consistent)
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    return ModelFile(label, model, facts, sha256)
+    return ModelFile(label, model, facts, sha256, tuple(held))
 
 
 _ELEMENTS = REAL_TYPES | {
@@ -167,6 +175,8 @@ _ELEMENTS = REAL_TYPES | {
     TensorProto.UINT32,
     TensorProto.UINT64,
 }
+#: Types of which NumPy reads a file as it is.
+_READ_AS_IS = _ELEMENTS - {TensorProto.BFLOAT16}
 
 
 def _check_size(path: Path) -> None:
@@ -181,14 +191,15 @@ def _check_size(path: Path) -> None:
         raise DataError("not a file; give the path of a .onnx file", path=path)
     if not size:
         raise DataError("empty, not an ONNX model", path=path)
+    if size > LARGEST_BYTES:
+        raise DataError(
+            f"{size} bytes; ONNX files have at most {LARGEST_BYTES}, and larger weights in files beside them",
+            path=path,
+        )
     _check_bytes(size, path)
 
 
 def _check_bytes(size: int, path: Path) -> None:
-    if size > LARGEST_BYTES:
-        raise DataError(
-            f"{size} bytes with its weights; at most {LARGEST_BYTES} are read", path=path
-        )
     free = psutil.virtual_memory().available
     if size * MEMORY_MULTIPLE > free:
         raise DataError(
@@ -210,38 +221,107 @@ def _is_text(message: Any) -> bool:
     return True
 
 
-def _load_external(model: onnx.ModelProto, path: Path) -> None:
-    """Load weights from other files. load_model has checked their locations."""
+def _digest(model: onnx.ModelProto, path: Path) -> str:
+    """The SHA-256 of the file, followed by those of the files beside it that it names, in order of name."""
+    names = {
+        entry.value
+        for tensor in tensors_of(model)
+        if tensor.data_location == TensorProto.EXTERNAL
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    folder, whole = path.resolve().parent, hashlib.sha256()
+    for part in (path, *(folder / name for name in sorted(names))):
+        digest = whole if part is path else hashlib.sha256()
+        with part.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+        if part is not path:
+            whole.update(digest.digest())
+    return whole.hexdigest()
+
+
+def _load_external(model: onnx.ModelProto, path: Path) -> list[Array]:
+    """Load weights from other files. load_model has checked their locations. Returns those that are held."""
     if any(
         attribute.t.data_location == TensorProto.EXTERNAL
         for node in nodes_within(_function_nodes(model))
         for attribute in node.attribute
     ):
         raise DataError("a function of its own keeps numbers in another file", path=path)
-    total = path.stat().st_size
-    outside = [
-        tensor for tensor in tensors_of(model) if tensor.data_location == TensorProto.EXTERNAL
+    folder, total = path.resolve().parent, path.stat().st_size
+    lengths = [
+        _span(tensor, folder, path)[2]
+        for tensor in tensors_of(model)
+        if tensor.data_location == TensorProto.EXTERNAL
     ]
-    for tensor in outside:
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        file_bytes = (path.resolve().parent / entries["location"]).stat().st_size
+    _check_bytes(total + sum(lengths), path)
+    held = []
+    for tensor in model.graph.initializer:
+        if tensor.data_location != TensorProto.EXTERNAL or tensor.data_type not in _READ_AS_IS:
+            continue
+        file, start, length = _span(tensor, folder, path)
+        if length >= HELD_BYTES:
+            kind, size = helper.tensor_dtype_to_np_dtype(tensor.data_type), math.prod(tensor.dims)
+            if length != size * kind.itemsize:
+                raise DataError(
+                    f"weight '{tensor.name}': {length} bytes are no {list(tensor.dims)} of {kind}",
+                    path=path,
+                )
+            held.append(np.fromfile(file, kind, size, offset=start).reshape(tensor.dims))
+            tensor.CopyFrom(hold(tensor.name, held[-1], tensor.data_type))
+    for tensor in tensors_of(model):
+        if tensor.data_location != TensorProto.EXTERNAL or is_held(tensor):
+            continue
         try:
-            start = int(entries.get("offset", 0))
-            length = int(entries.get("length", file_bytes - start))
-        except ValueError:
-            start, length = -1, 0
-        if min(start, length) < 0 or start + length > file_bytes:
-            raise DataError(
-                f"weight '{tensor.name}' is not within '{entries['location']}' ({file_bytes} bytes)",
-                path=path,
-            )
-        total += length
-    _check_bytes(total, path)
-    if outside:
-        try:
-            load_external_data_for_model(model, str(path.resolve().parent))
+            load_external_data_for_tensor(tensor, str(folder))
         except Exception as error:  # its own checks raise what they like
             raise DataError(f"weights in other files: {_one_line(error)}", path=path) from None
+        tensor.data_location = TensorProto.DEFAULT
+        del tensor.external_data[:]
+    return held
+
+
+def _span(tensor: onnx.TensorProto, folder: Path, path: Path) -> tuple[Path, int, int]:
+    """Where an external weight lies: the file, its first byte in it, and the number of its bytes."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    file = folder / entries["location"]
+    file_bytes = file.stat().st_size
+    try:
+        start = int(entries.get("offset", 0))
+        length = int(entries.get("length", file_bytes - start))
+    except ValueError:
+        start, length = -1, 0
+    if min(start, length) < 0 or start + length > file_bytes:
+        raise DataError(
+            f"weight '{tensor.name}' is not within '{entries['location']}' ({file_bytes} bytes)",
+            path=path,
+        )
+    return file, start, length
+
+
+def _hold(model: onnx.ModelProto, path: Path) -> list[Array]:
+    """Take large weights out of the model. Returns them.
+
+    Raises:
+        DataError: the numbers of a tensor do not fit its shape.
+    """
+
+    def read(tensor: onnx.TensorProto) -> Array:
+        try:
+            return array_of(tensor)
+        except Exception as error:  # NumPy's and protobuf's own
+            raise DataError(f"weight '{tensor.name}': {_one_line(error)}", path=path) from None
+
+    held = []
+    for tensor in model.graph.initializer:
+        array = read(tensor)
+        if array.nbytes >= HELD_BYTES and tensor.data_type in _ELEMENTS and not is_held(tensor):
+            held.append(array)
+            tensor.CopyFrom(hold(tensor.name, array, tensor.data_type))
+    for tensor in tensors_of(model):
+        read(tensor)
+    return held
 
 
 def _open_negative_sizes(graph: onnx.GraphProto) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from onnx import numpy_helper
 
+from dlb.graph.held import array_of, is_held
 from dlb.graph.trace import attributes_of
 from dlb.proof.files.parting import node_name
 from dlb.proof.files.read import ModelFile
@@ -26,7 +26,10 @@ def training_facts(*files: ModelFile) -> Iterator[Finding]:
 
 def _training_nodes(file: ModelFile) -> Iterator[str]:
     graph = file.model.graph
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    # Flags are small, and so not held beside the graph.
+    constants = {
+        tensor.name: array_of(tensor) for tensor in graph.initializer if not is_held(tensor)
+    }
     for node in graph.node:
         if node.op_type == "Constant" and "value" in attributes_of(node):
             constants[node.output[0]] = np.asarray(attributes_of(node)["value"])
