@@ -480,7 +480,8 @@ def _read_files(session: PortSession, files: Mapping[str, str]) -> None:
     for name, path in files.items():
         session.report(f"{name}: reading {path}")
         file = read_model_file(Path(path), name)
-        session.files[name] = file
+        session.files[name] = file.float64
+        session.held += file.held
         session.versions[name] = f"ONNX file, {file.description}"
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 
 from dlb.adapters import AdapterEnvironment
 from dlb.capabilities import capabilities_of, check_user_models
 from dlb.errors import DlbError, RequestError, WorkerRaised
-from dlb.proof.files.read import ModelFile
 from dlb.proof.port.attention import with_attention_joined
 from dlb.proof.port.capture import CaptureFile, Recording
 from dlb.proof.port.inputs import (
@@ -74,8 +74,10 @@ class PortSession:
         #: Where the reference's answers are kept, if they are recorded, and its recorders by dtype.
         self.recording: Recording | None = None
         self.recorders: dict[str, RecordingModel] = {}
-        #: Models that are ONNX files, by name. They need no worker.
-        self.files: dict[str, ModelFile] = {}
+        #: Models that are ONNX files, in float64, by name. They need no worker.
+        self.files: dict[str, onnx.ModelProto] = {}
+        #: Their large weights (dlb.graph.held).
+        self.held: list[Array] = []
         #: The model whose input shape is used; "" if the user gave the input.
         self.shape_source = ""
 
@@ -127,7 +129,7 @@ class PortSession:
             known = self.models.get(name)
             if dtype == "float32" and known is not None and isinstance(known.remote, OnnxModel):
                 return known.remote.in_float32()
-            return OnnxModel(name, self.files[name].float64, inputs)
+            return OnnxModel(name, self.files[name], inputs)
         try:
             made = RemoteUserModel(
                 self.groups[name], self.factories[name], self.folder, inputs, dtype
