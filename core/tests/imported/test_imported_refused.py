@@ -325,12 +325,8 @@ REFUSED = {
         after_conv("Selu", alpha=2.0, gamma=3.0),
         "node 'culprit' (Selu): alpha, gamma other than ONNX's own",
     ),
-    "two inputs": (two_inputs(), "it has 2 inputs ('x', 'z')"),
     "two inputs without weights": (two_inputs(TensorProto.FLOAT), "it holds no weights"),
-    "two outputs": (
-        two_outputs(),
-        "it has 2 outputs ('y', 'z'); a workload has 1: choose it with --output-name",
-    ),
+    "two outputs without weights": (two_outputs(), "it holds no weights"),
     **{
         f"{operator} of {axes} axes": (
             graph(

@@ -79,6 +79,55 @@ def test_a_size_that_nobody_gives_is_told(tmp_path: Path) -> None:
     assert shape == (16,) and cause.defaults == (("length", 16),)
 
 
+def test_what_nobody_chose_is_told(tmp_path: Path) -> None:
+    """The first output; 0 for an input that cannot be one with the first."""
+    shape, cause = read_as(saved(tmp_path, two_of_all()), Reading())
+    assert shape == (16,) and cause.output == "y" and cause.first_output
+    assert cause.assumed == (("kind", 0.0),) and not cause.constants
+    found = import_file(tmp_path / "model.onnx")
+    told = " ".join(found.workload.source.split())
+    assert "'kind' is 0 everywhere (as nobody chose, --constant gives another)" in told
+    assert "output 'y' alone (the first, --output-name chooses)" in told
+    chosen = import_file(
+        tmp_path / "model.onnx", reading=Reading(constants={"kind": 0.0}, output="y")
+    )
+    assert chosen.workload.model == found.workload.model
+    (cause,) = [each.cause for each in chosen.file_check.findings if isinstance(each.cause, ReadAs)]
+    assert not cause.assumed and not cause.first_output and cause.output == "y"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "value"),
+    [
+        ("attention_mask", TensorProto.INT64, 1.0),
+        ("token_type_ids", TensorProto.INT64, 0.0),
+        ("input_lengths", TensorProto.INT64, 128.0),
+        ("state", TensorProto.FLOAT, 0.0),
+    ],
+)
+def test_an_input_that_nobody_chose_is_what_its_name_says(
+    name: str, kind: int, value: float, tmp_path: Path
+) -> None:
+    real_type = TensorProto.FLOAT
+    nodes = [
+        node("Cast", [name], ["c"], to=real_type),
+        node("ReduceMax", ["c"], ["m"], keepdims=1),
+        node("Squeeze", ["m"], ["s"]),
+        node("MatMul", ["x", "w"], ["p"]),
+        node("Add", ["p", "s"], ["y"]),
+    ]
+    made = graph(nodes, {"w": real(4, 3)}, ("N", 4))
+    # It comes first, and has a batch of its own.
+    others = list(made.graph.input)
+    del made.graph.input[:]
+    made.graph.input.append(helper.make_tensor_value_info(name, kind, (3,)))
+    made.graph.input.extend(others)
+    found = import_file(saved(tmp_path, made))
+    (cause,) = [each.cause for each in found.file_check.findings if isinstance(each.cause, ReadAs)]
+    assert cause.assumed == ((name, value),)
+    assert (found.weights["p.bias"] == value).all() if value else "p.bias" not in found.weights
+
+
 def test_a_constant_is_what_the_file_computes_with_it(tmp_path: Path) -> None:
     """Another constant is another model: the layers hold another row of the table."""
     path = saved(tmp_path, two_of_all())
@@ -129,9 +178,7 @@ def test_an_image_of_open_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reading", "says"),
     [
-        (Reading(), "it has 2 outputs ('y', 'hidden')"),
         (Reading(output="z"), "--output-name z: the file has y, hidden"),
-        (Reading(output="y"), "it has 2 inputs ('ids', 'kind'); a workload has 1: --constant"),
         (Reading(output="y", constants={"unread": 1.0}), "the output reads no such input"),
         (Reading(output="y", constants={"kind": 0.5}), "the input holds integers"),
         (Reading(output="y", constants={"kind": 1.0, "ids": 1.0}), "it has 0 inputs (none)"),
@@ -220,9 +267,13 @@ def test_a_value_that_a_node_computes_may_be_a_constant(tmp_path: Path) -> None:
     }
     made = graph(nodes, held, ("N", 5), rank=3, kind=TensorProto.INT64)
     path = saved(tmp_path, made)
-    with pytest.raises(DlbError, match="--constant"):
-        import_file(path)
+    assumed = import_file(path)
+    (cause,) = [
+        each.cause for each in assumed.file_check.findings if isinstance(each.cause, ReadAs)
+    ]
+    assert cause.assumed == (("is_padding", 0.0),) and not cause.constants
     found = import_file(path, reading=Reading(constants={"is_padding": 0.0}))
+    assert found.workload.model == assumed.workload.model
     assert found.file_check.verdict == "passed"
     kinds = [type(each.layer).__name__ for each in found.workload.model.nodes]
     assert kinds == ["Embedding", "PositionEmbedding", "Linear"]

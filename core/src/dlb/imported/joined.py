@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from dlb.graph.precision import REAL_TYPES
 from dlb.proof.files.read import Port
 
-__all__ = ["join_inputs", "sample_shape", "why_not_joined"]
+__all__ = ["join_inputs", "sample_shape", "why_not_joined", "why_not_one"]
 
 
 #: Operators that look up rows of a table by integers.
@@ -24,17 +24,23 @@ def why_not_joined(graph: onnx.GraphProto, ports: Sequence[Port]) -> str:
 
     Integers are numbers in a graph that looks up nothing by them.
     """
-    first = ports[0]
-    indices = any(node.op_type in _LOOKING_UP for node in graph.node)
     for port in ports:
-        if (indices and port.element not in REAL_TYPES) or port.element != first.element:
-            return (
-                f"'{port.name}' holds numbers of another type than inputs that can be read as one"
-            )
-        if not port.shape or not all(isinstance(size, int) for size in port.shape[1:]):
-            return f"{port} has no batch, or sizes that are open"
-        if isinstance(port.shape[0], int) and port.shape[0] != first.shape[0]:  # type: ignore[index]
-            return f"{port} and {first} have other batches"
+        if reason := why_not_one(graph, ports[0], port):
+            return reason
+        if not all(isinstance(size, int) for size in (port.shape or ())[1:]):
+            return f"{port} has sizes that are open"
+    return ""
+
+
+def why_not_one(graph: onnx.GraphProto, first: Port, port: Port) -> str:
+    """Why an input cannot be one with another, if its sizes are fixed; "" if it can."""
+    indices = any(node.op_type in _LOOKING_UP for node in graph.node)
+    if (indices and port.element not in REAL_TYPES) or port.element != first.element:
+        return f"'{port.name}' holds numbers of another type than inputs that can be read as one"
+    if not port.shape or not first.shape:
+        return f"{port if first.shape else first} has no batch"
+    if isinstance(port.shape[0], int) and port.shape[0] != first.shape[0]:
+        return f"{port} and {first} have other batches"
     return ""
 
 

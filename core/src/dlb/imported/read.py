@@ -81,6 +81,10 @@ class NotRun(UnsupportedNode):
         super().__init__(str(unsupported(error.node, f"{error}")))
 
 
+class MayBePadding(UnsupportedNode):
+    """A node has no layer, in a file that looks for padding among its tokens."""
+
+
 @dataclass(frozen=True, eq=False)
 class FileLayout:
     """How the file's input and output relate to those of the workload.
@@ -139,18 +143,31 @@ def import_file(
         WorkloadError: a layer does not accept an attribute.
         RequestError: a name or a size that was chosen is none of the file's.
     """
+    attempts, padding = list(SIZES), True
     try:
-        for sizes in SIZES:
-            file, chosen = choose(read_model_file(path, path.name), reading, sizes)
+        while attempts:
+            sizes = attempts.pop(0)
+            # What computes an operator for a backend gets every input.
+            file, chosen = choose(
+                read_model_file(path, path.name),
+                reading,
+                sizes,
+                assume=not any_output,
+                padding=padding,
+            )
             try:
                 with np.errstate(all="ignore"):
                     return _import(file, path, any_output, chosen)
+            except MayBePadding:
+                if any_output or not padding:
+                    raise
+                padding, attempts = False, [sizes, *attempts]
             except NotRun:
                 # A window may be larger than an open size that nobody gave.
                 open_sizes = any(
                     isinstance(one.cause, ReadAs) and one.cause.defaults for one in chosen
                 )
-                if sizes == SIZES[-1] or not open_sizes:
+                if not attempts or not open_sizes:
                     raise
         raise AssertionError("the last attempt returns or raises")
     except UnsupportedNode as reason:
@@ -394,12 +411,10 @@ def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
                     node,
                     "how often it runs depends on the input, or its rounds are too many to be written out",
                 )
-            tests = [name for name in padding_tests(graph) if name in live]
-            raise unsupported(
-                node,
-                "dlb has no layer for this operator"
-                + (f"; if no token is padding, say so: --constant '{tests[0]}=0'" if tests else ""),
-            )
+            reason = unsupported(node, "dlb has no layer for this operator")
+            if any(name in live for name in padding_tests(graph)):
+                raise MayBePadding(str(reason))
+            raise reason
     if trained and not any(
         tensor.data_type in REAL_TYPES and math.prod(tensor.dims) > 1
         for tensor in tensors_of(model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from dlb.errors import RequestError, UnsupportedError
 from dlb.graph.evaluate import names_read
 from dlb.graph.precision import REAL_TYPES
-from dlb.imported.joined import join_inputs, sample_shape, why_not_joined
+from dlb.imported.joined import join_inputs, sample_shape, why_not_joined, why_not_one
 from dlb.proof.files.read import ModelFile, Port
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import ReadAs
@@ -52,12 +52,22 @@ AS_IT_IS = Reading()
 
 
 def choose(
-    file: ModelFile, reading: Reading, sizes: tuple[int, int] = SIZES[0]
+    file: ModelFile,
+    reading: Reading,
+    sizes: tuple[int, int] = SIZES[0],
+    *,
+    assume: bool = True,
+    padding: bool = True,
 ) -> tuple[ModelFile, list[Finding]]:
     """The file with one input, one output and no open size but the batch, and what was chosen.
 
     Open sizes that nobody gave are ``sizes``, of maps and of all else. The file's model is changed. Inputs that
     the output does not depend on are left out. Several that hold real numbers become one.
+
+    Args:
+        assume: of several outputs that nobody chose from, the first is taken; inputs that cannot be one with
+            the first are constants: 1 for a mask, the longest sequence for lengths, else 0.
+        padding: whether tokens may be padding; if not, and nobody says otherwise, no token is.
 
     Raises:
         RequestError: a name that was given is none of the file's, or its size is another.
@@ -65,25 +75,31 @@ def choose(
     """
     graph = file.model.graph
     inputs, outputs = file.inputs, [port.name for port in file.outputs]
-    _keep_output(graph, outputs, reading.output)
-    inner = _fix_values(file.model, reading.constants)
+    _keep_output(graph, outputs, reading.output, assume)
+    assumed = {} if padding else dict.fromkeys(padding_tests(graph), 0.0)
+    assumed = {name: value for name, value in assumed.items() if name not in reading.constants}
+    inner = _fix_values(file.model, {**reading.constants, **assumed})
+    assumed = {name: value for name, value in assumed.items() if name in inner}
     _keep_needed(graph)
     held = {tensor.name for tensor in graph.initializer}
     read = {value.name for value in graph.input}
     dropped = sorted(port.name for port in inputs if port.name not in read)
     file = replace(file)  # without what was read of the inputs before
-    states = {port.name for port in file.inputs if _is_state(port, reading)}
+    if assume:
+        assumed |= _constants_by_default(graph, file.inputs, reading.constants)
+    constants = {**reading.constants, **assumed}
+    states = {port.name for port in file.inputs if _is_state(port, constants)}
     chosen, defaults = _set_sizes(graph, file.inputs, reading.sizes, sizes, states)
     file = replace(file)
     ports = {port.name: port for port in file.inputs}
-    for name in reading.constants.keys() - inner:
+    for name in constants.keys() - inner:
         if name not in ports:
             listed = ", ".join(ports) or "none"
             raise RequestError(
                 f"--constant {name}: the output reads no such input, and no node computes it; the inputs "
                 f"are {listed}"
             )
-    varied = [port for name, port in ports.items() if name not in reading.constants]
+    varied = [port for name, port in ports.items() if name not in constants]
     reason = why_not_joined(graph, varied) if len(varied) > 1 else ""
     if reason or not varied:
         listed = ", ".join(f"'{port.name}'" for port in varied) or "none"
@@ -91,7 +107,7 @@ def choose(
             f"it has {len(varied)} inputs ({listed}); a workload has 1: --constant NAME=VALUE gives "
             f"an input one number everywhere{f' ({reason})' if reason else ''}"
         )
-    for name, value in reading.constants.items():
+    for name, value in constants.items():
         if name not in inner:
             _fill(graph, ports[name], value, varied[0])
     joined = tuple(varied) if len(varied) > 1 else ()
@@ -100,7 +116,7 @@ def choose(
     del graph.input[:]
     graph.input.extend(kept)
     others = [name for name in outputs if name != graph.output[0].name]
-    if not (chosen or defaults or reading.constants or joined or dropped or others):
+    if not (chosen or defaults or constants or joined or dropped or others):
         return replace(file), []
     cause = ReadAs(
         sizes=tuple(chosen.items()),
@@ -109,14 +125,16 @@ def choose(
         joined=tuple((port.name, sample_shape(port)) for port in joined),
         dropped=tuple(dropped),
         output=graph.output[0].name if others else "",
+        assumed=tuple(assumed.items()),
+        first_output=bool(others) and not reading.output,
     )
     return replace(file), [Finding(cause=cause)]
 
 
-def _keep_output(graph: onnx.GraphProto, names: list[str], chosen: str) -> None:
+def _keep_output(graph: onnx.GraphProto, names: list[str], chosen: str, assume: bool) -> None:
     if chosen and chosen not in names:
         raise RequestError(f"--output-name {chosen}: the file has {', '.join(names) or 'none'}")
-    if not chosen and len(names) != 1:
+    if not chosen and len(names) != 1 and not (assume and names):
         listed = ", ".join(f"'{name}'" for name in names) or "none"
         raise UnsupportedError(
             f"it has {len(names)} outputs ({listed}); a workload has 1: choose it with --output-name NAME"
@@ -143,14 +161,34 @@ def _keep_needed(graph: onnx.GraphProto) -> None:
     graph.input.extend(kept)
 
 
-def _is_state(port: Port, reading: Reading) -> bool:
+#: What an input is, by a word in its name, that nobody chose a number for; the others are 0.
+_BY_NAME = {"mask": 1.0, "length": float(_TOKENS), "lens": float(_TOKENS)}
+
+
+def _constants_by_default(
+    graph: onnx.GraphProto, ports: Sequence[Port], given: Mapping[str, float]
+) -> dict[str, float]:
+    """Numbers for the inputs that nobody chose one for, and that cannot be one with the first.
+
+    The first is the first with a batch. Those that can be one with it are of real numbers, with its batch.
+    """
+    varied = [port for port in ports if port.name not in given]
+    if len(varied) < 2:
+        return {}
+    of_samples = [port for port in varied if len(port.shape or ()) > 1] or varied
+    first = next((port for port in of_samples if "mask" not in port.name.lower()), of_samples[0])
+    others = [port for port in varied if port is not first]
+    return {
+        port.name: next((n for word, n in _BY_NAME.items() if word in port.name.lower()), 0.0)
+        for port in others
+        if why_not_one(graph, first, port)
+    }
+
+
+def _is_state(port: Port, constants: Mapping[str, float]) -> bool:
     """Whether an input that is a constant has its batch along an open axis: the first has another size."""
     shape = port.shape or ()
-    return (
-        port.name in reading.constants
-        and isinstance(next(iter(shape), None), int)
-        and len(shape) > 1
-    )
+    return port.name in constants and isinstance(next(iter(shape), None), int) and len(shape) > 1
 
 
 def _set_sizes(

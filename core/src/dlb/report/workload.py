@@ -215,11 +215,17 @@ def _read_as(cause: workload.ReadAs, finding: Finding, adapter: str) -> str:
         f"{name} = {size} (open in the file, --size gives another)" for name, size in cause.defaults
     ]
     parts += [f"'{name}' is {value:g} everywhere" for name, value in cause.constants]
+    parts += [
+        f"'{name}' is {value:g} everywhere (as nobody chose, --constant gives another)"
+        for name, value in cause.assumed
+    ]
     if cause.joined:
         listed = ", ".join(f"'{name}' {list(shape)}" for name, shape in cause.joined)
         parts.append(f"the numbers of {listed} one after the other as one input")
     parts += [f"without input {quoted(cause.dropped)}, which is not read"] if cause.dropped else []
-    parts += [f"output '{cause.output}' alone"] if cause.output else []
+    if cause.output:
+        chosen = " (the first, --output-name chooses)" if cause.first_output else ""
+        parts.append(f"output '{cause.output}' alone{chosen}")
     return f"read with {'; '.join(parts)}"
 
 

@@ -247,6 +247,8 @@ class ReadAs(Cause, frozen=True, kw_only=True):
         joined: inputs that are read as one, in this order, and the shape of a sample of each.
         dropped: inputs that the output does not depend on.
         output: the one that was chosen; empty if there is one.
+        assumed: inputs and values that hold one number everywhere, as nobody chose.
+        first_output: whether ``output`` is the file's first, as nobody chose.
     """
 
     sizes: tuple[tuple[str, int], ...]
@@ -255,6 +257,8 @@ class ReadAs(Cause, frozen=True, kw_only=True):
     dropped: tuple[str, ...]
     output: str
     joined: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    assumed: tuple[tuple[str, float], ...] = ()
+    first_output: bool = False
 
 
 class RoundedExport(Cause, frozen=True, kw_only=True):
