@@ -343,6 +343,31 @@ MODELS: dict[str, W.Model] = {
         ("flat", W.Flatten(), ("cut",)),
         ("logits", W.Linear(out_features=CLASSES), ("flat",)),
     ),
+    "transposed-convolutions-of-films": graph(
+        (4, 2, 3, 2),
+        (
+            "uneven",
+            W.ConvTranspose(
+                out_channels=6,
+                kernel=(2, 3, 2),
+                stride=(2, 2, 1),
+                pads=(1, 1, 0, 0, 0, 0),
+                output_padding=(0, 1, 0),
+                groups=2,
+            ),
+            ("input",),
+        ),
+        ("relu", W.ReLU(), ("uneven",)),
+        (
+            "dilated",
+            W.ConvTranspose(
+                out_channels=4, kernel=(2, 1, 3), stride=(1, 2, 1), dilation=(2, 1, 1), bias=False
+            ),
+            ("relu",),
+        ),
+        ("flat", W.Flatten(), ("dilated",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    ),
     "normalisations-of-groups": graph(
         (3, 6, 5),
         ("conv", W.Conv(out_channels=6, kernel=(2, 2)), ("input",)),

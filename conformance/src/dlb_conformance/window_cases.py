@@ -89,6 +89,11 @@ def _conv_transpose(shape: tuple[int, int, int] = (4, 4, 3), /, **attributes: An
     return classifier(shape, W.ConvTranspose(**given), W.Tanh())
 
 
+def _film_transpose(**attributes: Any) -> W.Model:
+    given: dict[str, Any] = {"out_channels": 6, "kernel": (2, 3, 2), **attributes}
+    return classifier((4, 3, 2, 3), W.ConvTranspose(**given), W.Tanh())
+
+
 _CONV_TRANSPOSE = {
     "conv_transpose": _conv_transpose(),
     "conv_transpose-without-bias": _conv_transpose(bias=False),
@@ -112,6 +117,18 @@ _CONV_TRANSPOSE = {
     ),
     "conv_transpose-depthwise": _conv_transpose(groups=4, out_channels=4, stride=(2, 2)),
     "conv_transpose-of-one-place": _conv_transpose((4, 1, 1), stride=(2, 2)),
+    "conv_transpose-of-films": _film_transpose(),
+    "conv_transpose-of-films-that-doubles": _film_transpose(kernel=(2, 2, 2), stride=(2, 2, 2)),
+    "conv_transpose-of-films-even-pads": _film_transpose(
+        kernel=(3, 3, 3), stride=(2, 1, 2), pads=(1, 1, 1, 1, 1, 1), output_padding=(1, 0, 0)
+    ),
+    "conv_transpose-of-films-uneven-pads": _film_transpose(
+        kernel=(3, 2, 3), stride=(1, 2, 2), pads=(0, 2, 1, 2, 0, 0), output_padding=(0, 0, 1)
+    ),
+    "conv_transpose-of-films-dilation-and-stride": _film_transpose(
+        dilation=(2, 1, 3), stride=(2, 2, 1), bias=False
+    ),
+    "conv_transpose-of-films-two-groups": _film_transpose(groups=2, stride=(1, 2, 1)),
     "conv_transpose-between-norms": classifier(
         (8, 4, 3),
         W.BatchNorm(),

@@ -350,6 +350,23 @@ WRITTEN = {
             *TAIL,
         ],
     ),
+    "a transposed convolution of a film, of which a part is kept": (
+        before_head(
+            [
+                node("ConvTranspose", ["x", "w", "b"], ["c"], strides=[2, 1, 2], group=2),
+                node("Slice", ["c", "starts", "ends", "axes"], ["s"]),
+                node("GlobalAveragePool", ["s"], ["h"]),
+            ],
+            {
+                **{"w": real(4, 2, 2, 3, 2), "b": real(4)},
+                **{"starts": np.array([1, 0]), "ends": np.array([5, 4])},
+                "axes": np.array([2, 3]),
+            },
+            4,
+            shape=("N", 4, 3, 3, 2),
+        ),
+        ["conv_transpose", "global_average_pool", *TAIL],
+    ),
     "the mean of a film whose channels are last": (
         before_head(
             [

@@ -337,7 +337,7 @@ REFUSED = {
             ),
             f"node 'culprit' ({operator}): has {axes} spatial axes",
         )
-        for operator, axes in (("Conv", 4), ("ConvTranspose", 3))
+        for operator, axes in (("Conv", 4), ("ConvTranspose", 4))
     },
     "a weight that is no number": (
         graph([node("MatMul", ["x", "w"], ["y"])], {"w": np.full((7, 3), np.nan, "f4")}, ("N", 7)),

@@ -57,6 +57,12 @@ SHAPES: list[tuple[W.Layer, Shape, Shape, dict[str, Shape]]] = [
         {"weight": (4, 3, 3, 2), "bias": (6,)},
     ),
     (
+        W.ConvTranspose(out_channels=6, kernel=(3, 2, 1), stride=(2, 3, 1), groups=2, bias=False),
+        (4, 3, 2, 5),
+        (6, 7, 5, 5),
+        {"weight": (4, 3, 3, 2, 1)},
+    ),
+    (
         W.Conv(
             out_channels=8, kernel=(3, 2, 1), stride=(2, 1, 1), pads=(1, 0, 0, 0, 1, 0), groups=2
         ),
@@ -418,7 +424,7 @@ ATTRIBUTES: list[tuple[W.Layer, str]] = [
     ),
     (W.GRU(hidden=0, linear_before_reset=True), "hidden = 0 must be at least 1"),
     (W.Conv(out_channels=1, kernel=(3,)), "kernel = (3,) must have 2 or 3 numbers"),
-    (W.ConvTranspose(out_channels=1, kernel=(3,) * 3), "kernel = (3, 3, 3) must have 2 numbers"),
+    (W.ConvTranspose(out_channels=1, kernel=(3,) * 4), "must have 2 or 3 numbers"),
     (W.Conv(out_channels=1, kernel=(3,) * 3, stride=(1, 1)), "stride = (1, 1) needs 3 numbers"),
     (W.Conv(out_channels=1, kernel=(3,) * 3, pads=(1,) * 4), "pads = (1, 1, 1, 1) needs 6 numbers"),
     (W.MaxPool(kernel=(2, 2), stride=(2, 2), dilation=(2,)), "dilation = (2,) needs 2 numbers"),

@@ -433,7 +433,8 @@ def _conv_transpose(layer: L.ConvTranspose, read: Pass, cotangent: Array) -> Fou
         lambda name, default: attributes.get(name, default), x.shape[2:], layer.kernel
     )
     of_x, of_weight = spread_gradients(x, weight, places, cotangent)
-    bias = {"bias": cotangent.sum(axis=(0, 2, 3))} if layer.bias else {}
+    axes = (0, *range(2, cotangent.ndim))
+    bias = {"bias": cotangent.sum(axis=axes)} if layer.bias else {}
     return (of_x,), {"weight": of_weight, **bias}
 
 

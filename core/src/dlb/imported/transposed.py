@@ -29,9 +29,9 @@ def conv_transpose(
     weight, bias = importer.trace.constant(node, 1), importer.trace.constant(node, 2)
     if weight is None or (bias is None and len(node.input) > 2 and node.input[2]):
         raise unsupported(node, "its filter or bias depends on the input")
-    if weight.ndim not in (3, 4):
+    if weight.ndim not in (3, 4, 5):
         raise unsupported(
-            node, f"has {weight.ndim - 2} spatial axes; dlb's transposed convolution has 2"
+            node, f"has {weight.ndim - 2} spatial axes; dlb's transposed convolution has 2 or 3"
         )
     data = map_layer(importer, node, node.input[0])
     size, kernel = importer.value_shape(node.input[0])[2:], tuple(weight.shape[2:])
@@ -76,7 +76,8 @@ def crop(
     order = axes_of(index_map.reshape(shape) if rows else index_map, tuple(shape))
     if order is None or (rows and order != (0, 1, 2, 3)):
         return None
-    before, after = list(layer.pads[:2]), list(layer.pads[2:])
+    axes = len(layer.kernel)
+    before, after = list(layer.pads[:axes]), list(layer.pads[axes:])
     for value_axis, kept in indices_by_axis.items():
         axis = order[value_axis]
         if list(kept) == list(range(shape[axis])):

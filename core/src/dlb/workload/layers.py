@@ -211,22 +211,26 @@ class Conv(_Windowed, tag="conv", kw_only=True, frozen=True):
 
 
 class ConvTranspose(_Windowed, tag="conv_transpose", kw_only=True, frozen=True):
-    """Two-dimensional transposed convolution, ONNX ConvTranspose.
+    """Transposed convolution over two or three axes, ONNX ConvTranspose.
 
     [N, C, H, W] to [N, out_channels, H', W'] with
-    H' = (H - 1) * stride + dilation * (kernel - 1) + 1 + output_padding - top - bottom.
+    H' = (H - 1) * stride + dilation * (kernel - 1) + 1 + output_padding - top - bottom. With three numbers in
+    ``kernel`` [N, C, D, H, W] to [N, out_channels, D', H', W'].
     It is the gradient of a convolution by its input: each element is added, times the filter, to the
     places that the filter covers (Dumoulin and Visin, arXiv:1603.07285, section 4).
 
-    Parameters: ``weight`` [C, out_channels / groups, kH, kW], ``bias`` [out_channels].
+    Parameters: ``weight`` [C, out_channels / groups, kH, kW] or [C, out_channels / groups, kD, kH, kW],
+    ``bias`` [out_channels].
 
     Attributes:
         out_channels: channels of the output.
-        kernel: height and width of a filter.
-        stride: distance of the places of neighbouring elements in height and width.
-        pads: rows and columns left out at top, left, bottom, right (ONNX order).
-        output_padding: rows added at the bottom and columns added at the right; below the stride.
-        dilation: spacing of the filter's taps in height and width.
+        kernel: height and width of a filter, or depth, height and width.
+        stride: distance of the places of neighbouring elements along each axis; 1 if left out.
+        pads: rows and columns left out before each axis, then after each (ONNX order): top, left, bottom,
+            right; none if left out.
+        output_padding: what is added at the end of each axis: rows at the bottom and columns at the right;
+            below the stride.
+        dilation: spacing of the filter's taps along each axis; 1 if left out.
         groups: number of groups that channels are divided into.
         bias: whether a bias is added.
         init, bias_init: how ``weight`` and ``bias`` are initialised.

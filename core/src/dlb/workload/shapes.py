@@ -43,7 +43,7 @@ MOST_AXES = 5
 #: How many axes windows may have.
 WINDOW_AXES: Mapping[type, tuple[int, ...]] = {
     L.Conv: (2, 3),
-    L.ConvTranspose: (2,),
+    L.ConvTranspose: (2, 3),
     L.MaxPool: (2, 3),
     L.AveragePool: (2, 3),
 }
@@ -419,7 +419,7 @@ def _conv(layer: L.Conv, inputs: list[Shape]) -> Shape:
 
 
 def _conv_transpose(layer: L.ConvTranspose, inputs: list[Shape]) -> Shape:
-    _check_rank(inputs[0], 3)
+    _check_rank(inputs[0], 1 + len(layer.kernel))
     _check_groups(layer, inputs[0][0])
     return (layer.out_channels, *transposed_sizes(inputs[0][1:], layer))
 
@@ -432,7 +432,7 @@ def _check_groups(layer: L.Conv | L.ConvTranspose, channels: int) -> None:
 
 
 def transposed_sizes(size: Shape, layer: L.ConvTranspose) -> Shape:
-    """Output height and width of a transposed convolution, as ONNX ConvTranspose defines them."""
+    """Output sizes of a transposed convolution, as ONNX ConvTranspose defines them."""
     axes = range(len(size))
     return tuple(
         (size[axis] - 1) * layer.stride[axis]

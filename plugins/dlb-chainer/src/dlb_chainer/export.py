@@ -193,13 +193,15 @@ def _convolution_nd(called: FunctionConverterParams) -> Nodes:
 def _deconvolution(called: FunctionConverterParams) -> Nodes:
     """The exporter's own leaves out the dilation."""
     func, (data, weight) = called.func, called.func.inputs[:2]
-    kernel, stride, pads = weight.shape[2:], (func.sy, func.sx), (func.ph, func.pw)
-    dilation = (func.dy, func.dx)
+    kernel = weight.shape[2:]
+    if len(kernel) == 2:
+        stride, pads, dilation = (func.sy, func.sx), (func.ph, func.pw), (func.dy, func.dx)
+        sizes = (func.outh, func.outw)
+    else:
+        stride, pads, dilation, sizes = func.stride, func.pad, func.dilate, func.outs
     added = [
         size - ((n - 1) * s + d * (k - 1) + 1 - 2 * p)
-        for size, n, s, d, k, p in zip(
-            (func.outh, func.outw), data.shape[2:], stride, dilation, kernel, pads
-        )
+        for size, n, s, d, k, p in zip(sizes, data.shape[2:], stride, dilation, kernel, pads)
     ]
     return (
         make_node(
@@ -389,6 +391,7 @@ CONVERTERS = {
     "AveragePoolingND": _average_pooling,
     "ConvolutionND": _convolution_nd,
     "Deconvolution2DFunction": _deconvolution,
+    "DeconvolutionND": _deconvolution,
     "Erf": _erf,
     "GroupNormalization": _group_norm,
     "LayerNormalization": _layer_norm,

@@ -201,8 +201,8 @@ class DilatedMaxPooling(chainer.Link):
         return dilated_max_pooling(chainer.as_variable(inputs), **sizes)
 
 
-class Deconvolution2D(L.Deconvolution2D):
-    """Chainer's own, of an input that has a gradient in training.
+class _OfVariables:
+    """A transposed convolution of Chainer, of an input that has a gradient in training.
 
     Without one, as of the model's input, its backward pass fails: Chainer 7.8.1 unpacks the arrays where it
     needs their shapes.
@@ -212,7 +212,15 @@ class Deconvolution2D(L.Deconvolution2D):
         variable = chainer.as_variable(inputs)
         if chainer.config.train and not variable.requires_grad:
             variable = Variable(variable.array)
-        return super().forward(variable)
+        return super().forward(variable)  # type: ignore[misc]
+
+
+class Deconvolution2D(_OfVariables, L.Deconvolution2D):
+    pass
+
+
+class DeconvolutionND(_OfVariables, L.DeconvolutionND):
+    pass
 
 
 def conv(node: Node) -> chainer.Link:
@@ -238,7 +246,9 @@ def conv_transpose(node: Node) -> chainer.Link:
             even.pads,
         )
     ]
-    layer = Deconvolution2D(
+    axes = len(node.kernel)
+    kind = Deconvolution2D if axes == 2 else partial(DeconvolutionND, axes)
+    layer = kind(
         node.input_shape[0],
         node.out_channels,
         node.kernel,

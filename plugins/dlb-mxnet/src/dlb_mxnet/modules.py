@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from dlb_worker.poolings import even_pads
 from dlb_worker.transposed import even_transposed
 
 Shape = tuple[int, ...]
-#: Convolutions by the number of axes of their windows.
+#: By the number of axes of their windows.
 CONVOLUTIONS = {2: nn.Conv2D, 3: nn.Conv3D}
 #: Whether layers are traced for an exporter, which needs no gradients.
 EXPORTING = ContextVar("exporting", default=False)
@@ -492,30 +492,83 @@ class DilatedTranspose(nn.Conv2DTranspose):
         super().__init__(
             node.out_channels, node.kernel, (1, 1), padding, (0, 0), node.dilation, **options
         )
-        down, across = (
-            np.eye((size - 1) * stride + 1 + after)[: (size - 1) * stride + 1 : stride]
-            for size, stride, after in zip(node.input_shape[1:], node.stride, more)
-        )
         self.whole = {**self._kwargs, "stride": node.stride, "adj": more}
-        with self.name_scope():
-            self.down = self.params.get_constant("down", mx.nd.array(down, dtype=dtype))
-            self.across = self.params.get_constant("across", mx.nd.array(across, dtype=dtype))
+        spreads = map(spread_matrix, node.input_shape[1:], node.stride, (0, 0), more)
+        _add_constants(self, "spread", spreads, dtype)
 
     def hybrid_forward(
-        self,
-        F: Any,
-        inputs: Any,
-        weight: Any,
-        bias: Any = None,
-        down: Any = None,
-        across: Any = None,
+        self, F: Any, inputs: Any, weight: Any, bias: Any = None, **spreads: Any
     ) -> Any:
         if EXPORTING.get():
             held = [weight] if bias is None else [weight, bias]
             return F.Deconvolution(inputs, *held, name="fwd", **self.whole)
-        columns = F.transpose(F.dot(inputs, across), axes=(0, 1, 3, 2))
-        spread = F.transpose(F.dot(columns, down), axes=(0, 1, 3, 2))
-        return super().hybrid_forward(F, spread, weight, bias)
+        return super().hybrid_forward(F, along_axes(F, inputs, "spread", spreads), weight, bias)
+
+
+class FilmTranspose(nn.Conv3DTranspose):
+    """A convolution by the turned kernel of the input with zeros between and around its places.
+
+    MXNet 1.9.1 has a transposed convolution over three axes in float32 alone, and none that is dilated. It is
+    exported as one operator, a dilated one with zeros in its kernel.
+    """
+
+    def __init__(self, node: Node, dtype: str, padding: Any, more: Any, **options: Any) -> None:
+        super().__init__(node.out_channels, node.kernel, node.stride, padding, more, **options)
+        self.dilation, self.groups, ones = node.dilation, node.groups, (1, 1, 1)
+        covers = [gap * (size - 1) for gap, size in zip(node.dilation, node.kernel)]
+        before = [cover - pad for cover, pad in zip(covers, padding)]
+        after = [start + added for start, added in zip(before, more)]
+        spreads = map(spread_matrix, node.input_shape[1:], node.stride, before, after)
+        _add_constants(self, "spread", spreads, dtype)
+        gaps = map(spread_matrix, node.kernel, node.dilation, (0, 0, 0), (0, 0, 0))
+        _add_constants(self, "gap", gaps, dtype)
+        self.whole = {**self._kwargs, "kernel": tuple(cover + 1 for cover in covers)}
+        self.turned = {
+            **{name: self._kwargs[name] for name in ("kernel", "num_filter", "no_bias", "layout")},
+            **{"stride": ones, "pad": (0, 0, 0), "dilate": node.dilation, "num_group": node.groups},
+        }
+
+    def hybrid_forward(
+        self, F: Any, inputs: Any, weight: Any, bias: Any = None, **matrices: Any
+    ) -> Any:
+        held = [] if bias is None else [bias]
+        if EXPORTING.get():
+            apart = along_axes(F, weight, "gap", matrices)
+            return F.Deconvolution(inputs, apart, *held, name="fwd", **self.whole)
+        # [C, out / groups, ...] to [out, C / groups, ...]
+        by_group = F.reshape(weight, shape=(-4, self.groups, -1, 0, 0, 0, 0))
+        turned = F.transpose(by_group, axes=(0, 2, 1, 3, 4, 5))
+        turned = F.reverse(F.reshape(turned, shape=(-3, 0, 0, 0, 0)), axis=(2, 3, 4))
+        spread = along_axes(F, inputs, "spread", matrices)
+        return F.Convolution(spread, turned, *held, name="fwd", **self.turned)
+
+
+def spread_matrix(size: int, stride: int, before: int, after: int) -> np.ndarray:
+    """What an axis is multiplied by so that zeros are between and around its places.
+
+    Numbers of zeros below 0 leave places out.
+    """
+    whole = np.eye((size - 1) * stride + 1)[::stride]
+    whole = np.pad(whole, [(0, 0), (max(0, before), max(0, after))])
+    return whole[:, max(0, -before) : whole.shape[1] - max(0, -after)]
+
+
+def along_axes(F: Any, value: Any, name: str, matrices: Mapping[str, Any]) -> Any:
+    """A value [N, C, ...] of which each axis but the first two is multiplied by a matrix ``name0``..."""
+    axes = [key for key in sorted(matrices) if key.startswith(name)]
+    last = len(axes) + 1
+    turned = (0, 1, last, *range(2, last))
+    for key in reversed(axes):
+        # The last axis, which comes before the others then.
+        value = F.transpose(F.dot(value, matrices[key]), axes=turned)
+    return value
+
+
+def _add_constants(block: HybridBlock, name: str, arrays: Iterable[np.ndarray], dtype: str) -> None:
+    with block.name_scope():
+        for axis, array in enumerate(arrays):
+            constant = block.params.get_constant(f"{name}{axis}", mx.nd.array(array, dtype=dtype))
+            setattr(block, f"{name}{axis}", constant)
 
 
 class Cut(Operator):
@@ -564,16 +617,21 @@ def conv(node: Node) -> HybridBlock:
 
 
 def conv_transpose(node: Node, dtype: str) -> HybridBlock:
-    even = even_transposed(node)
+    even, axes = even_transposed(node), len(node.kernel)
     options = {
         "groups": node.groups,
         "use_bias": node.bias,
         "in_channels": node.input_shape[0],
     }
-    if max(node.stride) > 1 and max(node.dilation) > 1:
+    sizes = (node.out_channels, node.kernel, node.stride, even.pads, even.output_padding)
+    dilated = max(node.dilation) > 1
+    if axes == 3 and (dilated or dtype == "float64"):
+        layer = FilmTranspose(node, dtype, even.pads, even.output_padding, **options)
+    elif axes == 3:
+        layer = nn.Conv3DTranspose(*sizes, **options)
+    elif dilated and max(node.stride) > 1:
         layer = DilatedTranspose(node, dtype, even.pads, even.output_padding, **options)
     else:
-        sizes = (node.out_channels, node.kernel, node.stride, even.pads, even.output_padding)
         layer = nn.Conv2DTranspose(*sizes, node.dilation, **options)
     return Cut(layer, even.ranges) if even.ranges else layer
 

@@ -44,7 +44,8 @@ LAYERS = {
     ),
     "conv_transpose": Layer(
         "native; uneven pads that no output padding expresses by a slice after it; dilation with a "
-        "stride, which MXNet places wrongly, by zeros in the input",
+        "stride, which MXNet places wrongly, by zeros in the input; of films in float64, or dilated, "
+        "composed by zeros in the input and a convolution with the turned kernel",
         lambda node, dtype: modules.conv_transpose(node, dtype),
         _WEIGHT_AND_BIAS,
     ),

@@ -96,6 +96,7 @@ def _export(
             custom_op_handlers={
                 "Conv2DBackpropInput": (_conv_transpose, []),
                 "Conv3D": (_conv_of_films, []),
+                "Conv3DBackpropInputV2": (_conv_transpose, []),
                 recurrent.STAND_IN: (_stand_in, []),
                 "NextAfter": (_prelu, []),
                 "SelectV2": (_where, []),
@@ -114,7 +115,8 @@ def _export(
 
 def _conv_transpose(context: Any, node: Any, name: str, arguments: list[Any]) -> None:
     """tf2onnx's own leaves out the groups."""
-    channels, per_group = context.get_shape(node.output[0])[3], context.get_shape(node.input[1])[2]
+    channels = context.get_shape(node.output[0])[-1]
+    per_group = context.get_shape(node.input[1])[-2]
     ConvTranspose.version_11(context, node)
     node.set_attr("group", channels // per_group)
 

@@ -124,15 +124,20 @@ CONVOLUTIONS = {2: K.Conv2D, 3: K.Conv3D}
 COMPOSED = {2: ComposedConv2D, 3: ComposedConv3D}
 
 
-class ConvTranspose2D(Operator):
-    """Transposed convolution in NHWC, whole, of which a slice leaves out the pads.
+#: Operators by the number of axes of their windows.
+TRANSPOSED = {2: tf.nn.conv2d_transpose, 3: tf.nn.conv3d_transpose}
+
+
+class ConvTranspose(Operator):
+    """Transposed convolution in NHWC or NDHWC, whole, of which a slice leaves out the pads.
 
     tf2onnx writes the pads of TensorFlow's operator as even ones. Output padding beyond the pads is a
     row of zeros after the input, which adds rows without a number in them, of which some are kept.
     """
 
     def __init__(self, node: Node) -> None:
-        after = [pad - more for pad, more in zip(node.pads[2:], node.output_padding)]
+        axes = len(node.kernel)
+        after = [pad - more for pad, more in zip(node.pads[axes:], node.output_padding)]
         super().__init__(
             filters=node.out_channels,
             kernel_size=node.kernel,
@@ -140,7 +145,7 @@ class ConvTranspose2D(Operator):
             dilation_rate=node.dilation,
             groups=node.groups,
             use_bias=node.bias,
-            starts=node.pads[:2],
+            starts=node.pads[:axes],
             sizes=node.shape[1:],
             zeros=tuple(int(left_out < 0) for left_out in after),
         )
@@ -162,33 +167,34 @@ class ConvTranspose2D(Operator):
         else:
             parts = zip(tf.split(inputs, self.groups, -1), tf.split(self.kernel, self.groups, -1))
             whole = tf.concat([self._whole(*part) for part in parts], -1)
-        (top, left), (height, width) = self.starts, self.sizes
-        maps = whole[:, top : top + height, left : left + width]
+        kept = [slice(start, start + size) for start, size in zip(self.starts, self.sizes)]
+        part = (slice(None), *kept)
+        maps = whole[part]
         return maps if self.bias is None else tf.nn.bias_add(maps, self.bias)
 
     def _whole(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-        dilation = self.dilation_rate
+        dilation, axes = self.dilation_rate, len(self.kernel_size)
         if not EXPORTING.get() and max(dilation) > 1:
-            kernel, dilation = self._dilated(kernel), (1, 1)
+            kernel, dilation = self._dilated(kernel), (1,) * axes
         sizes = [
             (size - 1) * stride + dilation * (length - 1) + 1
             for size, stride, dilation, length in zip(
-                inputs.shape[1:3], self.strides, self.dilation_rate, self.kernel_size
+                inputs.shape[1:-1], self.strides, self.dilation_rate, self.kernel_size
             )
         ]
-        channels = kernel.shape[2] * (self.groups if EXPORTING.get() else 1)
+        channels = kernel.shape[axes] * (self.groups if EXPORTING.get() else 1)
         shape = tf.stack([tf.shape(inputs)[0], *sizes, channels])
-        return tf.nn.conv2d_transpose(
-            inputs, kernel, shape, self.strides, "VALID", dilations=dilation
-        )
+        return TRANSPOSED[axes](inputs, kernel, shape, self.strides, "VALID", dilations=dilation)
 
     def _dilated(self, kernel: tf.Tensor) -> tf.Tensor:
         """The kernel with zeros between its taps, since the processor cannot dilate it."""
-        (rows, columns), (down, right) = self.kernel_size, self.dilation_rate
-        apart = tf.reshape(kernel, (rows, 1, columns, 1, -1))
-        apart = tf.pad(apart, [(0, 0), (0, down - 1), (0, 0), (0, right - 1), (0, 0)])
-        whole = tf.reshape(apart, (rows * down, columns * right, *kernel.shape[2:]))
-        return whole[: (rows - 1) * down + 1, : (columns - 1) * right + 1]
+        sizes, dilation = self.kernel_size, self.dilation_rate
+        apart = tf.reshape(kernel, (*(n for size in sizes for n in (size, 1)), -1))
+        zeros = [pair for gap in dilation for pair in ((0, 0), (0, gap - 1))]
+        apart = tf.pad(apart, [*zeros, (0, 0)])
+        spread = [size * gap for size, gap in zip(sizes, dilation)]
+        whole = tf.reshape(apart, (*spread, *kernel.shape[len(sizes) :]))
+        return whole[tuple(slice((n - 1) * gap + 1) for n, gap in zip(sizes, dilation))]
 
 
 class MaskedDropout(K.Dropout):

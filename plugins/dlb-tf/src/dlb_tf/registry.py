@@ -146,10 +146,10 @@ LAYERS = {
         lambda node, layouts: modules.conv(node),
     ),
     "conv_transpose": Layer(
-        "native, in NHWC: tf.nn.conv2d_transpose, with pads by a slice after it, and output padding "
-        "beyond them by a row of zeros before it; dilation, which the processor's operator lacks, by "
-        "zeros in the kernel; groups composed by split, one each and concat",
-        lambda node, layouts: [modules.ConvTranspose2D(node)],
+        "native, in NHWC or NDHWC: tf.nn.conv2d_transpose or conv3d_transpose, with pads by a slice after "
+        "it, and output padding beyond them by a row of zeros before it; dilation, which the processor's "
+        "operator lacks, by zeros in the kernel; groups composed by split, one each and concat",
+        lambda node, layouts: [modules.ConvTranspose(node)],
         {"weight": kernel(), "bias": location("bias")},
     ),
     "linear": Layer(

@@ -16,6 +16,7 @@ from dlb_worker.transposed import even_transposed
 Pads = tuple[int, ...]
 #: Modules by the number of axes of their windows.
 CONVOLUTIONS = {2: nn.Conv2d, 3: nn.Conv3d}
+TRANSPOSED = {2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 MAX_POOLS = {2: nn.MaxPool2d, 3: nn.MaxPool3d}
 AVERAGE_POOLS = {2: nn.AvgPool2d, 3: nn.AvgPool3d}
 WHOLE_MAPS = {2: nn.AdaptiveAvgPool2d, 3: nn.AdaptiveAvgPool3d}
@@ -239,7 +240,7 @@ def conv(node: Node) -> nn.Module:
 
 def conv_transpose(node: Node) -> nn.Module:
     even = even_transposed(node)
-    layer = nn.ConvTranspose2d(
+    layer = TRANSPOSED[len(node.kernel)](
         node.input_shape[0],
         node.out_channels,
         node.kernel,
