@@ -281,3 +281,45 @@ def test_a_value_that_a_node_computes_may_be_a_constant(tmp_path: Path) -> None:
     assert np.array_equal(found.weights[f"{position}.weight"], held["positions"][1:])
     (cause,) = [each.cause for each in found.file_check.findings if isinstance(each.cause, ReadAs)]
     assert cause.constants == (("is_padding", 0.0),)
+
+
+def test_rows_that_are_the_steps_of_a_recurrence_are_one_sample(tmp_path: Path) -> None:
+    """A file of one piece of sound, whose rows are its steps, has no batch."""
+    nodes = [
+        node("Conv", ["x", "k"], ["c"]),
+        node("ReduceMax", ["c"], ["m"], axes=[2], keepdims=0),
+        node("Unsqueeze", ["m", "second"], ["steps"]),
+        node("LSTM", ["steps", "w", "r", "b"], ["all"], hidden_size=3),
+        node("Squeeze", ["all", "middle"], ["rows"]),
+        node("Gemm", ["rows", "v"], ["y"]),
+    ]
+    held = {
+        **{"k": real(5, 2, 3), "w": real(1, 12, 5), "r": real(1, 12, 3), "b": real(1, 24)},
+        **{"v": real(3, 4), "second": np.array([1]), "middle": np.array([1, 2])},
+    }
+    made = graph(nodes, held, ("steps", 2, 8), rank=2)
+    path = saved(tmp_path, made)
+    shape, cause = read_as(path, Reading())
+    assert shape == (16, 2, 8) and cause.one_sample and cause.defaults == (("steps", 16),)
+    shape, cause = read_as(path, Reading(sizes={"steps": 6}))
+    assert shape == (6, 2, 8) and cause.one_sample and cause.sizes == (("steps", 6),)
+    found = import_file(path)
+    assert "the first axis of its input as one of a sample" in found.workload.source
+    kinds = [type(each.layer).__name__ for each in found.workload.model.nodes]
+    assert kinds[-2:] == ["LSTM", "Linear"]
+
+
+def test_a_recurrence_with_a_batch_is_no_single_sample(tmp_path: Path) -> None:
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+        node("LSTM", ["t", "w", "r", "b"], ["all", "h"], hidden_size=3),
+        node("Squeeze", ["h", "first"], ["rows"]),
+        node("Gemm", ["rows", "v"], ["y"]),
+    ]
+    held = {
+        **{"w": real(1, 12, 5), "r": real(1, 12, 3), "b": real(1, 24)},
+        **{"v": real(3, 4), "first": np.array([0])},
+    }
+    found = import_file(saved(tmp_path, graph(nodes, held, ("N", 6, 5), rank=2)))
+    assert found.workload.model.input.shape == (6, 5)
+    assert not any(isinstance(each.cause, ReadAs) for each in found.file_check.findings)

@@ -143,7 +143,8 @@ def import_file(
         WorkloadError: a layer does not accept an attribute.
         RequestError: a name or a size that was chosen is none of the file's.
     """
-    attempts, padding = list(SIZES), True
+    attempts, padding, one_sample = list(SIZES), True, False
+    refused: UnsupportedNode | None = None
     try:
         while attempts:
             sizes = attempts.pop(0)
@@ -154,6 +155,7 @@ def import_file(
                 sizes,
                 assume=not any_output,
                 padding=padding,
+                one_sample=one_sample,
             )
             try:
                 with np.errstate(all="ignore"):
@@ -162,13 +164,17 @@ def import_file(
                 if any_output or not padding:
                     raise
                 padding, attempts = False, [sizes, *attempts]
-            except NotRun:
+            except NotRun as error:
                 # A window may be larger than an open size that nobody gave.
                 open_sizes = any(
                     isinstance(one.cause, ReadAs) and one.cause.defaults for one in chosen
                 )
                 if not attempts or not open_sizes:
-                    raise
+                    raise refused or error from None
+            except UnsupportedNode as reason:
+                if any_output or one_sample or not _may_be_one_sample(file):
+                    raise refused or reason from None
+                refused, one_sample, attempts = reason, True, list(SIZES)
         raise AssertionError("the last attempt returns or raises")
     except UnsupportedNode as reason:
         raise UnsupportedError(str(reason), path=path) from None
@@ -176,6 +182,13 @@ def import_file(
         if not error.path:
             error.path = str(path)
         raise
+
+
+def _may_be_one_sample(file: ModelFile) -> bool:
+    """Whether a file may read one sample, whose first axis is the steps of a recurrent operator."""
+    (shape,) = (port.shape for port in file.inputs)
+    recurrent = any(node.op_type in ("GRU", "LSTM", "RNN") for node in file.model.graph.node)
+    return recurrent and shape is not None and len(shape) > 1
 
 
 def _import(

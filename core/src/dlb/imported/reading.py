@@ -58,6 +58,7 @@ def choose(
     *,
     assume: bool = True,
     padding: bool = True,
+    one_sample: bool = False,
 ) -> tuple[ModelFile, list[Finding]]:
     """The file with one input, one output and no open size but the batch, and what was chosen.
 
@@ -68,6 +69,7 @@ def choose(
         assume: of several outputs that nobody chose from, the first is taken; inputs that cannot be one with
             the first are constants: 1 for a mask, the longest sequence for lengths, else 0.
         padding: whether tokens may be padding; if not, and nobody says otherwise, no token is.
+        one_sample: the file reads one sample: the first axis of its input is no batch.
 
     Raises:
         RequestError: a name that was given is none of the file's, or its size is another.
@@ -89,7 +91,18 @@ def choose(
         assumed |= _constants_by_default(graph, file.inputs, reading.constants)
     constants = {**reading.constants, **assumed}
     states = {port.name for port in file.inputs if _is_state(port, constants)}
-    chosen, defaults = _set_sizes(graph, file.inputs, reading.sizes, sizes, states)
+    given = dict(reading.sizes)
+    lengths = {}
+    if one_sample:
+        lengths = {
+            port.shape[0] or f"{port.name}:0": sizes[1]
+            for port in file.inputs
+            if port.name not in constants and port.shape and not isinstance(port.shape[0], int)
+        }
+    lengths = {name: size for name, size in lengths.items() if name not in given}
+    chosen, defaults = _set_sizes(graph, file.inputs, {**given, **lengths}, sizes, states)
+    chosen = {name: size for name, size in chosen.items() if name in given}
+    defaults |= lengths
     file = replace(file)
     ports = {port.name: port for port in file.inputs}
     for name in constants.keys() - inner:
@@ -115,8 +128,10 @@ def choose(
     kept = [value for value in graph.input if value.name == single or value.name in held]
     del graph.input[:]
     graph.input.extend(kept)
+    if one_sample:
+        _add_batch(graph)
     others = [name for name in outputs if name != graph.output[0].name]
-    if not (chosen or defaults or constants or joined or dropped or others):
+    if not (chosen or defaults or constants or joined or dropped or others or one_sample):
         return replace(file), []
     cause = ReadAs(
         sizes=tuple(chosen.items()),
@@ -127,8 +142,27 @@ def choose(
         output=graph.output[0].name if others else "",
         assumed=tuple(assumed.items()),
         first_output=bool(others) and not reading.output,
+        one_sample=one_sample,
     )
     return replace(file), [Finding(cause=cause)]
+
+
+def _add_batch(graph: onnx.GraphProto) -> None:
+    """Give the input another axis before its own, a batch of one sample."""
+    held = {tensor.name for tensor in graph.initializer}
+    (value,) = (value for value in graph.input if value.name not in held)
+    inner, sizes = f"{value.name}/of a sample", f"{value.name}/sizes"
+    dims = value.type.tensor_type.shape.dim
+    shape = [dim.dim_value for dim in dims]
+    del dims[:]
+    for size in (1, *shape):
+        dims.add().dim_value = size
+    for node in graph.node:
+        node.input[:] = [inner if name == value.name else name for name in node.input]
+    graph.initializer.append(numpy_helper.from_array(np.array([-1, *shape[1:]]), sizes))
+    nodes = [helper.make_node("Reshape", [value.name, sizes], [inner]), *graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 def _keep_output(graph: onnx.GraphProto, names: list[str], chosen: str, assume: bool) -> None:

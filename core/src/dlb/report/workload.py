@@ -219,6 +219,7 @@ def _read_as(cause: workload.ReadAs, finding: Finding, adapter: str) -> str:
         f"'{name}' is {value:g} everywhere (as nobody chose, --constant gives another)"
         for name, value in cause.assumed
     ]
+    parts += ["the first axis of its input as one of a sample"] if cause.one_sample else []
     if cause.joined:
         listed = ", ".join(f"'{name}' {list(shape)}" for name, shape in cause.joined)
         parts.append(f"the numbers of {listed} one after the other as one input")

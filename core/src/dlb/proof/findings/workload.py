@@ -249,6 +249,7 @@ class ReadAs(Cause, frozen=True, kw_only=True):
         output: the one that was chosen; empty if there is one.
         assumed: inputs and values that hold one number everywhere, as nobody chose.
         first_output: whether ``output`` is the file's first, as nobody chose.
+        one_sample: whether the first axis of the file's input is no batch, but one of a sample.
     """
 
     sizes: tuple[tuple[str, int], ...]
@@ -259,6 +260,7 @@ class ReadAs(Cause, frozen=True, kw_only=True):
     joined: tuple[tuple[str, tuple[int, ...]], ...] = ()
     assumed: tuple[tuple[str, float], ...] = ()
     first_output: bool = False
+    one_sample: bool = False
 
 
 class RoundedExport(Cause, frozen=True, kw_only=True):
