@@ -402,6 +402,11 @@ def _embedding(importer: Importer, node: onnx.NodeProto, attributes: Attributes)
 def _truth(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     """Whether numbers are not 0, which only a Where reads: its layer reads the numbers."""
     if importer.trace.values[node.output[0]].dtype != bool:
+        if (view := importer.view(node.input[0])).layer == importer.input:
+            # Real numbers that are cast to integers look up rows, as MXNet writes its input.
+            if importer.kind != "index":
+                raise InputMisread(index=True)
+            return view
         raise unsupported(node, "a cast to integers is only supported of indices")
     return importer.elementwise(node.input[0])
 

@@ -31,6 +31,8 @@ R = TypeVar("R", bound=Renderer)
 _LONGEST = 160
 #: Of a text among the attributes of a layer.
 _LONGEST_TEXT = 40
+#: Numbers of a list that are shown.
+_MOST_NUMBERS = 12
 
 
 def renders(kind: type) -> Callable[[R], R]:
@@ -62,13 +64,17 @@ def number_of_steps(steps: int) -> str:
 
 
 def shortened(value: Any) -> Any:
-    """A value of an attribute; the beginning of a text that no table has room for, such as a mask's places."""
-    is_long = isinstance(value, str) and len(value) > _LONGEST_TEXT
-    return f"{value[:_LONGEST_TEXT]}..." if is_long else value
+    """A value of an attribute; the beginning of what no table has room for, such as a mask's places."""
+    if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+        return f"{value[:_LONGEST_TEXT]}..."
+    if isinstance(value, tuple) and len(value) > _MOST_NUMBERS:
+        return f"({', '.join(map(str, value[:_MOST_NUMBERS]))}, ... {len(value)} in all)"
+    return value
 
 
 def _value_text(value: Any) -> str:
-    return str(list(value) if isinstance(value, tuple) else shortened(value))
+    short = shortened(value)
+    return str(list(short) if isinstance(short, tuple) else short)
 
 
 def _attributes_text(layer: LayerFacts) -> str:
