@@ -323,3 +323,22 @@ def test_a_recurrence_with_a_batch_is_no_single_sample(tmp_path: Path) -> None:
     found = import_file(saved(tmp_path, graph(nodes, held, ("N", 6, 5), rank=2)))
     assert found.workload.model.input.shape == (6, 5)
     assert not any(isinstance(each.cause, ReadAs) for each in found.file_check.findings)
+
+
+def test_real_numbers_that_are_cast_to_the_class_of_a_one_hot_table(tmp_path: Path) -> None:
+    """Bytes of a file that an exporter of Keras reads as real numbers."""
+    nodes = [
+        node("Cast", ["x"], ["c"], to=TensorProto.INT64),
+        node("OneHot", ["c", "depth", "values"], ["h"]),
+        node("MatMul", ["h", "w"], ["m"]),
+        node("ReduceMax", ["m"], ["p"], axes=[1], keepdims=0),
+        node("Gemm", ["p", "v"], ["y"]),
+    ]
+    held = {
+        **{"depth": np.array(9), "values": np.array([0, 1], "f4")},
+        **{"w": real(9, 4), "v": real(4, 3)},
+    }
+    found = import_file(saved(tmp_path, graph(nodes, held, ("N", 5), rank=2)))
+    assert found.workload.model.input.kind == "index"
+    kinds = [type(each.layer).__name__ for each in found.workload.model.nodes]
+    assert kinds == ["Embedding", "Linear", "Reduce", "Linear"]

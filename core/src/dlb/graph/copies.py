@@ -139,9 +139,11 @@ def _entries(trace: Trace, root: str | None) -> int | None:
     """The number of entries of the smallest table that an input's indices look up."""
     sizes = []
     for node in trace.nodes:
-        if node.op_type != "Gather" or node.input[0] in trace.live:
+        table = _table(trace, node)
+        if table is None:
             continue
-        found, waiting = set[str](), [node.input[1]]
+        indices, entries = table
+        found, waiting = set[str](), [indices]
         while waiting:
             name = waiting.pop()
             if name in found or name not in trace.live:
@@ -151,6 +153,14 @@ def _entries(trace: Trace, root: str | None) -> int | None:
             if producer is not None and producer.op_type in _SELECTS | _ELEMENTWISE:
                 waiting += producer.input
         if root in found:
-            axis = attributes_of(node).get("axis", 0)
-            sizes.append(trace.values[node.input[0]].shape[axis])
+            sizes.append(entries)
     return min(sizes, default=None)
+
+
+def _table(trace: Trace, node: onnx.NodeProto) -> tuple[str, int] | None:
+    """The indices that look up a table, and the number of its entries; None if nothing is looked up."""
+    if node.op_type == "Gather" and node.input[0] not in trace.live:
+        axis = attributes_of(node).get("axis", 0)
+        return node.input[1], trace.values.shape(node.input[0])[axis]
+    depth = trace.constant(node, 1) if node.op_type == "OneHot" else None
+    return None if depth is None else (node.input[0], int(depth.item()))
