@@ -11,7 +11,6 @@ from datetime import datetime
 from pathlib import Path
 
 import msgspec
-from threadpoolctl import threadpool_limits
 
 from dlb import __version__, interrupts, record
 from dlb.adapters import AdapterEnvironment
@@ -28,11 +27,12 @@ from dlb.machine_state import machine_state
 from dlb.proof.certificate import Certificate, Divergence
 from dlb.proof.divergence import observed_steps
 from dlb.proof.update_batches import step_numbers
-from dlb.provenance import available_cores, git_state, machine_facts
+from dlb.provenance import git_state, machine_facts
 from dlb.record import Options, Record
 from dlb.request import Prepared, Reporter, Request, check, prepare
 from dlb.results.measurement import Measurement
 from dlb.scratch import scratch_folder
+from dlb.threads import limited_products
 from dlb.workload import workload_hash
 from dlb.workload.files import to_document
 
@@ -91,10 +91,7 @@ def run(
     check(request)
     if request.out is not None:
         record.check_folder(request.out)
-    # The reference is computed while workers compute. With more threads than cores, NumPy's matrix
-    # products take several times longer.
-    thread_limits = threadpool_limits(max(1, available_cores() // request.at_once), user_api="blas")
-    with thread_limits, scratch_folder() as folder:
+    with limited_products(request.at_once), scratch_folder() as folder:
         key = kept_proofs.proof_key(request) if request.command == "run" else ""
         kept = None if request.prove_again else kept_proofs.find(key)
         request = replace(request, proven=kept is not None)

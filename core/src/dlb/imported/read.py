@@ -81,10 +81,6 @@ class NotRun(UnsupportedNode):
         super().__init__(str(unsupported(error.node, f"{error}")))
 
 
-class MayBePadding(UnsupportedNode):
-    """A node has no layer, in a file that looks for padding among its tokens."""
-
-
 @dataclass(frozen=True, eq=False)
 class FileLayout:
     """How the file's input and output relate to those of the workload.
@@ -160,10 +156,6 @@ def import_file(
             try:
                 with np.errstate(all="ignore"):
                     return _import(file, path, any_output, chosen)
-            except MayBePadding:
-                if any_output or not padding:
-                    raise
-                padding, attempts = False, [sizes, *attempts]
             except NotRun as error:
                 # A window may be larger than an open size that nobody gave.
                 open_sizes = any(
@@ -172,9 +164,15 @@ def import_file(
                 if not attempts or not open_sizes:
                     raise refused or error from None
             except UnsupportedNode as reason:
-                if any_output or one_sample or not _may_be_one_sample(file):
-                    raise refused or reason from None
-                refused, one_sample, attempts = reason, True, list(SIZES)
+                refused = refused or reason
+                if any_output:
+                    raise
+                if padding and padding_tests(file.model.graph):
+                    padding, attempts = False, [sizes, *attempts]
+                elif not one_sample and _may_be_one_sample(file):
+                    one_sample, attempts = True, list(SIZES)
+                else:
+                    raise refused from None
         raise AssertionError("the last attempt returns or raises")
     except UnsupportedNode as reason:
         raise UnsupportedError(str(reason), path=path) from None
@@ -424,10 +422,7 @@ def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
                     node,
                     "how often it runs depends on the input, or its rounds are too many to be written out",
                 )
-            reason = unsupported(node, "dlb has no layer for this operator")
-            if any(name in live for name in padding_tests(graph)):
-                raise MayBePadding(str(reason))
-            raise reason
+            raise unsupported(node, "dlb has no layer for this operator")
     if trained and not any(
         tensor.data_type in REAL_TYPES and math.prod(tensor.dims) > 1
         for tensor in tensors_of(model)

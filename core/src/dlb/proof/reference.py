@@ -20,6 +20,7 @@ from dlb.proof.tolerances import (
     FLOAT32_MULTIPLE,
     SLOPE_TOLERANCE,
 )
+from dlb.threads import together
 from dlb.workload import Loss, Model, SoftmaxCrossEntropy, state_names
 from dlb.workload.shapes import trained_names
 
@@ -366,13 +367,17 @@ class Reference:
 
         point = self._point(variables)
         base = {self.model.input.name: self.inputs, "labels": self.labels, **self.weights}
-        logits = []
-        for sign in (1.0, -1.0):
+        last = self.model.nodes[-1].name
+
+        def moved_logits(sign: float) -> Array:
             moved = {
                 key: point[key] + sign * step / length * array for key, array in direction.items()
             }
-            last = self.model.nodes[-1].name
-            logits.append(self._loss_evaluator().run({**base, **moved}, [last])[last])
+            return evaluator.run({**base, **moved}, [last])[last]
+
+        # Made here, since another thread would wait for this one.
+        evaluator = self._loss_evaluator()
+        logits = together(partial(moved_logits, 1.0), partial(moved_logits, -1.0))
         by = formula(self.loss)
         rounding = LOGIT_ROUNDINGS * float(np.spacing(np.abs(logits[0]).max()))
         rounding *= by.steepness(logits[0], self.labels)

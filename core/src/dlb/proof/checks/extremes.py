@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -37,6 +38,7 @@ from dlb.proof.tolerances import (
 )
 from dlb.proof.update_batches import as_dtype
 from dlb.supervision.remote import RemoteModel
+from dlb.threads import together
 
 __all__ = ["prove_extremes"]
 
@@ -131,8 +133,14 @@ def _judged_layers(kind: ExtremeKind, reference: Reference, values: Tensors) -> 
     large. So :data:`FLOAT32_MULTIPLE` times that error, divided by this, is allowed too. Since no error of
     float32 counts as more than 1, that is never more than 4e-8. Where sums are exact, nothing is allowed.
     """
-    exact = dict(_layer_figures(reference, values, "float64"))
-    rounded = {} if kind == "ties" else dict(_layer_figures(reference, values, "float32"))
+
+    def layer_figures(dtype: Literal["float64", "float32"]) -> dict[str, Figure]:
+        return dict(_layer_figures(reference, values, dtype))
+
+    def rounded_figures() -> dict[str, Figure]:
+        return {} if kind == "ties" else layer_figures("float32")
+
+    exact, rounded = together(partial(layer_figures, "float64"), rounded_figures)
     for name, item in exact.items():
         error = rounded[name].relative_l2 if name in rounded else 0.0
         allowed = FLOAT32_MULTIPLE * min(1.0, 1.0 if error is None else error) / FLOAT64_FINER

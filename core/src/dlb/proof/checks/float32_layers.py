@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ from dlb.proof.rounding import FLOAT32, Rounding
 from dlb.proof.tolerances import Tensors
 from dlb.proof.update_batches import UpdateBatches, as_dtype
 from dlb.supervision.remote import RemoteModel
+from dlb.threads import ahead, together
 from dlb.workload import Loss, Model
 
 __all__ = ["BATCHES", "Float32Errors", "layer_checks", "small_references"]
@@ -89,8 +91,10 @@ class Float32Errors:
                 self.layers.append(errors)
                 if training and backward:
                     own = own_gradients(model, reference)
-                    truth = reference.gradients(values, weights)
-                    numpy = self.rounding.gradients(reference, values, weights)
+                    truth, numpy = together(
+                        partial(reference.gradients, values, weights),
+                        partial(self.rounding.gradients, reference, values, weights),
+                    )
                     least = self.rounding.least * formula(reference.loss).cancellation(
                         values[names[-1]], reference.labels
                     )
@@ -180,9 +184,9 @@ def _layer_errors(
     A layer is left out if the type overflows in it: there is no error to compare with.
     """
     own, numpy = {}, {}
-    exact = reference.isolated_layers(values, training=training, weights=weights)
+    exact = iter(reference.isolated_layers(values, training=training, weights=weights))
     rounded = rounding.layers(reference, values, weights, training)
-    for (name, truth), (_, baseline) in zip(exact, rounded):
+    for (name, truth), (_, baseline) in zip(ahead(exact), ahead(rounded)):
         if not np.isfinite(baseline).all():
             continue
         own[name] = figure(name, values[name], truth)
