@@ -24,7 +24,7 @@ _TOKENS = 128
 #: Open sizes that nobody gave, one after the other, where a file cannot be run with those before: of an image's
 #: height and width, and of all else. Windows may be larger; lines of text have a height of 48,
 #: and pieces of speech 512 samples.
-SIZES = ((32, 16), (256, 128), (64, 512), (48, 1024), (64, 8192))
+SIZES = ((32, 16), (64, 32), (256, 128), (64, 512), (48, 1024), (64, 8192))
 
 
 @dataclass(frozen=True)
