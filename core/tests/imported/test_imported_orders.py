@@ -357,19 +357,20 @@ def test_the_choice_of_a_class_is_left_to_accuracy(
     assert "'choice' (ArgMax) chooses a class" in describe(found.file_check)
 
 
-def test_an_open_size_grows_until_windows_fit(tmp_path: Path) -> None:
-    """Nobody gave one, and 32 is too small for three halvings and a window of 7."""
+@pytest.mark.parametrize(("window", "size"), [(7, 64), (9, 256)])
+def test_an_open_size_grows_until_windows_fit(window: int, size: int, tmp_path: Path) -> None:
+    """Nobody gave one, and what is tried first is too small for three halvings and a large window."""
     nodes = [
         node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2], strides=[8, 8]),
-        node("Conv", ["p", "w"], ["c"], kernel_shape=[7, 7]),
+        node("Conv", ["p", "w"], ["c"], kernel_shape=[window, window]),
         node("GlobalAveragePool", ["c"], ["g"]),
         node("Flatten", ["g"], ["f"]),
         *head("f", 4)[0],
     ]
-    made = graph(nodes, {"w": real(4, 3, 7, 7), **head("f", 4)[1]}, ("N", 3, "H", "W"))
+    made = graph(nodes, {"w": real(4, 3, window, window), **head("f", 4)[1]}, ("N", 3, "H", "W"))
     found = import_file(saved(tmp_path, made))
-    assert found.workload.model.input.shape == (3, 256, 256)
-    assert "H = 256 (open in the file" in describe(found.file_check)
+    assert found.workload.model.input.shape == (3, size, size)
+    assert f"H = {size} (open in the file" in describe(found.file_check)
 
 
 def test_weights_may_be_in_a_branch(tmp_path: Path) -> None:
