@@ -149,7 +149,9 @@ class Evaluator:
                 context = {}
                 if node.need_context():
                     context["context"] = {name: value_of(name) for name in reads & values.keys()}
-                computed = node.run(*map(value_of, node.input), **context)
+                # Numbers that are not finite are compared, not reported.
+                with np.errstate(all="ignore"):
+                    computed = node.run(*map(value_of, node.input), **context)
             except Exception as error:
                 raise NodeFailed(
                     f"the graph cannot be evaluated: {_one_line(error)}", node.onnx_node

@@ -19,7 +19,7 @@ from dlb.graph.elementwise import has_limited_domain, is_bounded
 from dlb.workload import BatchNorm, LayerNorm, Model, Node
 from dlb.workload import layers as L
 
-__all__ = ["Extreme", "ExtremeKind", "check_domains", "extremes"]
+__all__ = ["NORMS", "Extreme", "ExtremeKind", "check_domains", "extremes"]
 
 if TYPE_CHECKING:
     from dlb.proof.reference import Reference
@@ -34,7 +34,8 @@ GAIN = 1024.0
 #: Summand of the case ``offset``. A variance computed as the mean of squares minus the squared mean loses
 #: the square of this, 1e-9 in float64, and is found; a correct one loses 1e-12.
 OFFSET = 4096.0
-_NORMS = (BatchNorm, LayerNorm, L.GroupNorm)
+#: Normalisations by a mean and a variance.
+NORMS = (BatchNorm, LayerNorm, L.GroupNorm)
 #: Layers whose values are bounded, or nearly so, whatever they read.
 _BOUNDED = (L.GRU, L.HardSigmoid, L.LRN, L.LSTM, L.ReLU6, L.Sigmoid, L.Tanh)
 #: Parameters that make a layer's values larger.
@@ -191,7 +192,7 @@ def _tied(model: Model, weights: Mapping[str, Array]) -> dict[str, Array]:
                 weight[::SILENT] = 0.0
                 result[f"{name}.bias"] = _silenced(_on_grid(weights[f"{name}.bias"], 1.0))
             result[f"{name}.weight"] = weight
-        elif isinstance(node.layer, _NORMS):
+        elif isinstance(node.layer, NORMS):
             scale = weights[f"{name}.scale"].copy()
             scale[::SILENT] = 0.0
             result[f"{name}.scale"] = scale
@@ -220,7 +221,7 @@ def _large(model: Model, weights: Mapping[str, Array], inputs: Array) -> dict[st
     for node in model.wired():
         reads_large = any(name in large for name in node.inputs)
         grown = _GROWN.get(type(node.layer))
-        if isinstance(node.layer, (*_NORMS, L.RMSNorm)) or (grown and not reads_large):
+        if isinstance(node.layer, (*NORMS, L.RMSNorm)) or (grown and not reads_large):
             grow(*(f"{node.owner}.{parameter}" for parameter in grown or ()))
         bounded = isinstance(node.layer, _BOUNDED) or is_bounded(node.layer)
         if isinstance(node.layer, L.RNN):
@@ -274,7 +275,7 @@ def _normalised(model: Model) -> set[str]:
     normalised: set[str] = set()
     for name in (*reversed([node.name for node in model.nodes]), model.input.name):
         if name in readers and all(
-            isinstance(node.layer, _NORMS) or (_keeps_means(node.layer) and node.name in normalised)
+            isinstance(node.layer, NORMS) or (_keeps_means(node.layer) and node.name in normalised)
             for node in readers[name]
         ):
             normalised.add(name)

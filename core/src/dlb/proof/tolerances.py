@@ -32,6 +32,7 @@ __all__ = [
     "PERTURBED_RUNS",
     "PERTURBED_UNITS",
     "ROUNDED",
+    "RUNNING_LEAST",
     "SLOPE_TOLERANCE",
     "SMALL",
     "STEP_SCALE",
@@ -95,6 +96,9 @@ ROUNDED = 1e-12
 STEP_SCALE = 1e-12
 #: A change this small relative to its weight is rounded to fewer digits than the tolerance needs.
 CHANGE_LEAST = 1e-5
+#: The same of running statistics. Where a linear convolution follows a batch normalisation, as in MobileNetV2,
+#: the next mean is the same for every batch, and the change of a trained one is rounding alone.
+RUNNING_LEAST = 1e-4
 #: If no change relative to its weight is above this, a change that is a tenth too large would pass.
 CHANGE_SEEN = 1e-14
 

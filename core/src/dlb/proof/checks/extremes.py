@@ -5,12 +5,14 @@ Each case of :mod:`dlb.proof.extremes` is another set of weights and inputs of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from dlb.proof.certificate import CheckGroup, CheckResult
 from dlb.proof.checks.backward import (
@@ -21,9 +23,9 @@ from dlb.proof.checks.backward import (
     own_gradients,
 )
 from dlb.proof.checks.layers import ISOLATED, layer_facts
-from dlb.proof.distance import figure
+from dlb.proof.distance import figure, relative_l2
 from dlb.proof.engine import Check, Keep, run
-from dlb.proof.extremes import ExtremeKind
+from dlb.proof.extremes import NORMS, ExtremeKind
 from dlb.proof.findings import Figure, Finding
 from dlb.proof.findings.workload import Extremes, LayerDiffers
 from dlb.proof.reference import Reference
@@ -41,6 +43,10 @@ from dlb.supervision.remote import RemoteModel
 from dlb.threads import together
 
 __all__ = ["prove_extremes"]
+
+Array = npt.NDArray[Any]
+#: What is further off is wrong, whatever rounding moves it by.
+MOST_MAGNIFIED = 1e-2
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,9 @@ def _judged_layers(kind: ExtremeKind, reference: Reference, values: Tensors) -> 
     tolerance. The same layer in float32 shows how much: its error is about :data:`FLOAT64_FINER` times as
     large. So :data:`FLOAT32_MULTIPLE` times that error, divided by this, is allowed too. Since no error of
     float32 counts as more than 1, that is never more than 4e-8. Where sums are exact, nothing is allowed.
+
+    A layer may also magnify what its inputs are rounded by, as a normalisation of a channel that is constant
+    but for rounding. So the same multiple is allowed of what the last place of its inputs moves it by.
     """
 
     def layer_figures(dtype: Literal["float64", "float32"]) -> dict[str, Figure]:
@@ -140,11 +149,50 @@ def _judged_layers(kind: ExtremeKind, reference: Reference, values: Tensors) -> 
     def rounded_figures() -> dict[str, Figure]:
         return {} if kind == "ties" else layer_figures("float32")
 
-    exact, rounded = together(partial(layer_figures, "float64"), rounded_figures)
+    def moved() -> dict[str, float]:
+        return {} if kind == "ties" else dict(_moved_layers(kind, reference, values))
+
+    exact, (rounded, magnified) = together(
+        partial(layer_figures, "float64"), lambda: (rounded_figures(), moved())
+    )
     for name, item in exact.items():
         error = rounded[name].relative_l2 if name in rounded else 0.0
         allowed = FLOAT32_MULTIPLE * min(1.0, 1.0 if error is None else error) / FLOAT64_FINER
-        yield _Judged(kind, item, max(FLOAT64_TOLERANCE, allowed))
+        own = min(MOST_MAGNIFIED, FLOAT32_MULTIPLE * magnified.get(name, 0.0))
+        yield _Judged(kind, item, max(FLOAT64_TOLERANCE, allowed, own))
+
+
+def _moved_layers(
+    kind: ExtremeKind, reference: Reference, values: Tensors
+) -> Iterator[tuple[str, float]]:
+    """How far each layer's value moves if the last place of what it reads does.
+
+    In the case ``large``, a channel that is constant is multiplied by more than a hundred thousand, and so is
+    the rounding of its mean, a sum over many numbers.
+    """
+    sums = {
+        node.name: math.sqrt(values[node.name].size)
+        for node in reference.model.nodes
+        if kind == "large" and isinstance(node.layer, NORMS)
+    }
+    pairs = zip(
+        reference.isolated_layers(values, training=True),
+        reference.isolated_layers(_last_place_moved(values), training=True),
+    )
+    for (name, truth), (_, array) in pairs:
+        yield name, relative_l2(array, truth) * sums.get(name, 1.0)
+
+
+def _last_place_moved(values: Tensors) -> dict[str, Array]:
+    """Real numbers, each a unit in the last place of float64 larger or smaller, as drawn."""
+    random = np.random.default_rng(0)
+    unit = np.finfo(np.float64).eps
+    return {
+        name: array * (1 + unit * random.choice((-1.0, 1.0), array.shape))
+        if array.dtype.kind == "f"
+        else array
+        for name, array in values.items()
+    }
 
 
 def _layer_figures(
@@ -160,8 +208,21 @@ def _judged_gradients(
 ) -> Iterator[_Judged]:
     exact = kind == "ties"
     tolerance, share = (FLOAT64_TOLERANCE, SMALL) if exact else (EXTREME_TOLERANCE, EXTREME_SMALL)
-    for item in gradient_figures(gradients, reference.gradients(values), share):
-        yield _Judged(kind, item, tolerance)
+    if exact:
+        truth = reference.gradients(values)
+        magnified: dict[str, float] = {}
+    else:
+        truth, near = together(
+            partial(reference.gradients, values),
+            partial(reference.gradients, _last_place_moved(values)),
+        )
+        magnified = {
+            item.tensor: np.inf if item.relative_l2 is None else item.relative_l2
+            for item in gradient_figures(near, truth, share)
+        }
+    for item in gradient_figures(gradients, truth, share):
+        own = min(MOST_MAGNIFIED, FLOAT32_MULTIPLE * magnified.get(item.tensor, 0.0))
+        yield _Judged(kind, item, max(tolerance, own))
 
 
 def _result(check: Check, judged: Collection[_Judged], fault: Finding | None) -> CheckResult:

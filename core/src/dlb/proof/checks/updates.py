@@ -32,6 +32,7 @@ from dlb.proof.tolerances import (
     CHANGE_SEEN,
     FLOAT64_TOLERANCE,
     ROUNDED,
+    RUNNING_LEAST,
     SMALL,
     STEP_SCALE,
     Tensors,
@@ -301,7 +302,7 @@ def check_changes(
     if not shows_change(start, truth):
         return check.not_run(Finding(cause=NoWeightMoves(steps=steps)))
     expected = {**truth, **running}
-    ordered = change_figures(start, after, expected)
+    ordered = change_figures(start, after, expected, running)
     if losses:
         returned, own = np.array(losses, np.float64).T
         ordered = worst_first([*ordered, figure("loss", returned, own)])
@@ -328,8 +329,14 @@ def shows_change(start: Tensors, truth: Tensors) -> bool:
     return False
 
 
-def change_figures(start: Tensors, after: Tensors, truth: Tensors) -> tuple[Figure, ...]:
-    """The distances of the changes from the expected changes, worst first."""
+def change_figures(
+    start: Tensors, after: Tensors, truth: Tensors, running: Collection[str] = ()
+) -> tuple[Figure, ...]:
+    """The distances of the changes from the expected changes, worst first.
+
+    Args:
+        running: names of running statistics: they move by sums over a whole batch, which have more rounding.
+    """
     collected = []
     slots: dict[str, dict[str, Array]] = {}
     for tensor, array in truth.items():
@@ -342,8 +349,10 @@ def change_figures(start: Tensors, after: Tensors, truth: Tensors) -> tuple[Figu
             collected.append(Figure(tensor=tensor, relative_l2=None, largest=None))
             continue
         before = start.get(tensor)
-        least = (
-            floors[tensor.rsplit(".", 1)[1]] if before is None else CHANGE_LEAST * norm([before])
-        )
+        if before is None:
+            least = floors[tensor.rsplit(".", 1)[1]]
+        else:
+            share = RUNNING_LEAST if tensor in running else CHANGE_LEAST
+            least = share * norm([before])
         collected.append(figure(tensor, own, expected, least, before))
     return worst_first(collected)
