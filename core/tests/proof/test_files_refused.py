@@ -485,3 +485,16 @@ def test_external_weights_that_do_not_fit_their_shape_are_refused(tmp_path, veri
     tensor.external_data.add(key="location", value="w.bin")
     (tmp_path / "w.bin").write_bytes(large.tobytes())
     refused(verify(model(), made), "weight 'w': 80000 bytes are no [200, 200] of float32")
+
+
+def test_a_function_names_no_file_elsewhere(tmp_path, verify):
+    """Its tensors are refused before any file is opened: load_model checks those of the graph alone."""
+    made = with_function()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)  # to open it would wait for ever
+    tensor = TensorProto(name="c", dims=[1], data_type=TensorProto.FLOAT)
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=str(pipe))
+    constant = made.functions[0].node.add(op_type="Constant", output=["unused"])
+    constant.attribute.append(helper.make_attribute("value", tensor))
+    refused(verify(model(), made), "a function of its own keeps numbers in another file")

@@ -135,6 +135,7 @@ def read_model_file(path: Path, label: str) -> ModelFile:
     model = load_model(path)
     if not _is_text(model):
         raise DataError("not an ONNX model: a name in it is no text", path=path)
+    _check_external(model, path)
     sha256 = _digest(model, path)
     held = [*_load_external(model, path), *_hold(model, path)]
     # The memory of what a message held is freed with the message.
@@ -221,42 +222,55 @@ def _is_text(message: Any) -> bool:
     return True
 
 
-def _digest(model: onnx.ModelProto, path: Path) -> str:
-    """The SHA-256 of the file, followed by those of the files beside it that it names, in order of name."""
-    names = {
-        entry.value
-        for tensor in tensors_of(model)
-        if tensor.data_location == TensorProto.EXTERNAL
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
-    folder, whole = path.resolve().parent, hashlib.sha256()
-    for part in (path, *(folder / name for name in sorted(names))):
-        digest = whole if part is path else hashlib.sha256()
-        with part.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-        if part is not path:
-            whole.update(digest.digest())
-    return whole.hexdigest()
+def _check_external(model: onnx.ModelProto, path: Path) -> None:
+    """Check the weights in other files. load_model has checked their locations, but not those of functions.
 
-
-def _load_external(model: onnx.ModelProto, path: Path) -> list[Array]:
-    """Load weights from other files. load_model has checked their locations. Returns those that are held."""
+    Raises:
+        DataError: a function has such weights, one is not within its file, or all are too large for the memory.
+    """
     if any(
         attribute.t.data_location == TensorProto.EXTERNAL
         for node in nodes_within(_function_nodes(model))
         for attribute in node.attribute
     ):
         raise DataError("a function of its own keeps numbers in another file", path=path)
-    folder, total = path.resolve().parent, path.stat().st_size
-    lengths = [
-        _span(tensor, folder, path)[2]
-        for tensor in tensors_of(model)
-        if tensor.data_location == TensorProto.EXTERNAL
-    ]
-    _check_bytes(total + sum(lengths), path)
-    held = []
+    folder = path.resolve().parent
+    lengths = [_span(tensor, folder, path)[2] for tensor in _external(model)]
+    _check_bytes(path.stat().st_size + sum(lengths), path)
+
+
+def _external(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor whose numbers lie in another file, and are not read yet."""
+    for tensor in tensors_of(model):
+        if tensor.data_location == TensorProto.EXTERNAL and not is_held(tensor):
+            yield tensor
+
+
+def _digest(model: onnx.ModelProto, path: Path) -> str:
+    """The SHA-256 of the file, followed by those of the files beside it that it names, in order of name."""
+    names = {
+        entry.value
+        for tensor in _external(model)
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    digest = _sha256(path)
+    for name in sorted(names):
+        digest.update(_sha256(path.resolve().parent / name).digest())
+    return digest.hexdigest()
+
+
+def _sha256(path: Path) -> hashlib._Hash:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest
+
+
+def _load_external(model: onnx.ModelProto, path: Path) -> list[Array]:
+    """Load weights from other files. Returns those that are held."""
+    folder, held = path.resolve().parent, []
     for tensor in model.graph.initializer:
         if tensor.data_location != TensorProto.EXTERNAL or tensor.data_type not in _READ_AS_IS:
             continue
@@ -270,9 +284,7 @@ def _load_external(model: onnx.ModelProto, path: Path) -> list[Array]:
                 )
             held.append(np.fromfile(file, kind, size, offset=start).reshape(tensor.dims))
             tensor.CopyFrom(hold(tensor.name, held[-1], tensor.data_type))
-    for tensor in tensors_of(model):
-        if tensor.data_location != TensorProto.EXTERNAL or is_held(tensor):
-            continue
+    for tensor in _external(model):
         try:
             load_external_data_for_tensor(tensor, str(folder))
         except Exception as error:  # its own checks raise what they like
