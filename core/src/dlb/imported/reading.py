@@ -282,7 +282,10 @@ def _set_sizes(
 
 
 def padding_tests(graph: onnx.GraphProto) -> list[str]:
-    """Values that say which tokens are one number, such as padding: Equal of an input and it."""
+    """Values that say which tokens are one number, such as padding: Equal of an input and it.
+
+    Not where such a token is replaced by another, which is no padding.
+    """
     held = {tensor.name: tensor for tensor in graph.initializer}
     held |= {
         node.output[0]: attribute.t
@@ -297,7 +300,19 @@ def padding_tests(graph: onnx.GraphProto) -> list[str]:
         if node.op_type == "Equal"
         and not tokens.isdisjoint(node.input)
         and any(name in held and np.prod(held[name].dims) == 1 for name in node.input)
+        and not _replaces(graph, node.output[0], tokens)
     ]
+
+
+def _replaces(graph: onnx.GraphProto, test: str, tokens: Collection[str]) -> bool:
+    """Whether a Where chooses, by a test or its opposite, between a token and something else."""
+    tests, replaced = {test}, False
+    for node in graph.node:
+        if node.op_type in ("Cast", "Identity", "Not") and node.input[0] in tests:
+            tests.add(node.output[0])
+        elif node.op_type == "Where" and node.input[0] in tests:
+            replaced = replaced or any(name in tokens for name in node.input[1:])
+    return replaced
 
 
 def _fix_values(model: onnx.ModelProto, constants: Mapping[str, float]) -> set[str]:
