@@ -46,7 +46,7 @@ __all__ = ["prove_extremes"]
 
 Array = npt.NDArray[Any]
 #: What is further off is wrong, whatever rounding moves it by.
-MOST_MAGNIFIED = 1e-2
+MOST_MAGNIFIED = 1e-5
 
 
 @dataclass(frozen=True)
