@@ -20,13 +20,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+from commands import told
 from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import save_file
 
 
-def main() -> None:
+def main() -> int:
     """Make the file, measure, and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gigabytes", type=float, default=2.4)
@@ -43,6 +44,7 @@ def main() -> None:
             seconds, memory = _run(command)
             table.add_row(f"dlb {command[0]}", f"{seconds:.0f}", f"{memory / weights:.1f}")
     Console(width=100).print(table)
+    return 0
 
 
 def _write(folder: Path, width: int, layers: int) -> str:
@@ -114,4 +116,4 @@ def _run(arguments: list[str]) -> tuple[float, int]:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(told(main))

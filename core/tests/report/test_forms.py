@@ -10,6 +10,7 @@ from example_results import ordinary
 
 import dlb
 from dlb.errors import RequestError
+from dlb.report.common import shortened
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +56,8 @@ def test_the_file_is_written_whole(folder: Path, tmp_path: Path) -> None:
             dlb.make_report(folder, path)
     dlb.make_report(folder, "/dev/null", form="latex")
     assert Path("/dev/null").is_char_device()
+
+
+def test_a_long_list_is_shown_by_its_beginning() -> None:
+    assert shortened(tuple(range(12))) == tuple(range(12))
+    assert shortened(tuple(range(832))) == "(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ... 832 in all)"

@@ -90,7 +90,6 @@ def canonical_graph(
     Raises:
         WorkloadError: the model contradicts itself, or the weights do not belong to it.
     """
-    beside = weights if held else None
     graph, shapes, element_type = _build_graph(
         model, None if held else weights, dtype, training, masks
     )
@@ -98,10 +97,11 @@ def canonical_graph(
     values = [_value_info(name, shapes[name], element_type) for name in names]
     inputs = [_input_info(model, element_type), *_weight_inputs(model, weights, element_type)]
     made = _model(graph, inputs, values + _running_outputs(graph, element_type))
-    if beside is not None:
-        _check_weights(parameter_shapes(model), beside)
+    if held and weights is not None:
+        parameters = parameter_shapes(model)
+        _check_weights(parameters, weights)
         made.graph.initializer.extend(
-            hold(name, beside[name], element_type) for name in parameter_shapes(model)
+            hold(name, weights[name], element_type) for name in parameters
         )
     return made
 
