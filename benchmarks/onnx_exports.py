@@ -1,10 +1,12 @@
 """Fresh ONNX exports of current networks with random weights, for ``onnx_files.py``.
 
-    python benchmarks/onnx_exports.py FOLDER [--of timm] [--of torchvision] [--of transformers] [--legacy]
+    python benchmarks/onnx_exports.py FOLDER [--of timm] [--of torchvision] [--of transformers] [--of sklearn]
+                                        [--legacy]
 
-Needs the packages that are asked for, next to torch, onnx and onnxscript. ``onnx_exports.toml`` names the
-networks, small ones of many families. Each is written as FOLDER/SOURCE/NAME.onnx by
-``torch.onnx.export(dynamo=True)``, or without it for ``--legacy``. Networks that it does not export are told.
+Needs the packages that are asked for: next to torch, onnx and onnxscript, or with scikit-learn, skl2onnx.
+``onnx_exports.toml`` names the networks, small ones of many families. Each is written as
+FOLDER/SOURCE/NAME.onnx by ``torch.onnx.export(dynamo=True)``, or without it for ``--legacy``; scikit-learn's by
+skl2onnx, with probabilities as tensors and as maps. Networks that cannot be exported are told.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tomllib
 
 
@@ -28,11 +31,10 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], metavar="NAME")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     for source in asked.of or sorted(SOURCES):
-        folder = asked.folder / (source + ("-legacy" if asked.legacy else ""))
+        legacy = asked.legacy and source != "sklearn"
+        folder = asked.folder / (source + ("-legacy" if legacy else ""))
         folder.mkdir(parents=True, exist_ok=True)
         written = 0
         for name, make in SOURCES[source]():
@@ -40,18 +42,10 @@ def main() -> int:
             if (asked.only and name not in asked.only) or path.exists():
                 continue
             try:
-                torch.manual_seed(0)
-                network, inputs = make()
-                with sdpa_kernel(
-                    SDPBackend.MATH
-                ):  # others view strides that the decomposition lacks
-                    torch.onnx.export(
-                        network.eval(),
-                        inputs,
-                        str(path),
-                        dynamo=not asked.legacy,
-                        **OPTIONS[asked.legacy],
-                    )
+                if source == "sklearn":
+                    path.write_bytes(make())
+                else:
+                    write_network(make, path, legacy)
                 written += 1
             except Exception as error:
                 path.unlink(missing_ok=True)
@@ -69,6 +63,17 @@ OPTIONS: dict[bool, dict[str, Any]] = {
     True: {},
 }
 Make = Callable[[], tuple[Any, tuple[Any, ...]]]
+
+
+def write_network(make: Make, path: Path, legacy: bool) -> None:
+    """Write a network of torch, with random weights of seed 0."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    torch.manual_seed(0)
+    network, inputs = make()
+    with sdpa_kernel(SDPBackend.MATH):  # others view strides that the decomposition lacks
+        torch.onnx.export(network.eval(), inputs, str(path), dynamo=not legacy, **OPTIONS[legacy])
 
 
 def timm_networks() -> Iterator[tuple[str, Make]]:
@@ -214,7 +219,73 @@ def Logits(network: Any, name: str) -> Any:
     return Wrapped()
 
 
-SOURCES: dict[str, Callable[[], Iterator[tuple[str, Make]]]] = {
+def sklearn_networks() -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Perceptrons of scikit-learn with one to three hidden layers, alone and behind other steps; linear models.
+
+    Classes are numbers, two or three; with ``-names`` they are text, and with ``-several`` a sample has more.
+    """
+    from skl2onnx import to_onnx
+    from sklearn import linear_model, neural_network, preprocessing
+    from sklearn.decomposition import PCA
+    from sklearn.pipeline import make_pipeline
+
+    draw = np.random.default_rng(0)
+    samples = draw.normal(size=(60, 8)).astype(np.float32)
+    three = draw.integers(0, 3, 60)
+    targets = {
+        "3": three,
+        "2": three % 2,
+        "names": np.array(["first", "second", "third"])[three],
+        "several": (samples[:, :3] > 0).astype(int),
+        "number": samples[:, 0],
+        "numbers": samples[:, :3],
+    }
+
+    def network(hidden: tuple[int, ...] = (16,), activation: str = "relu", **options: Any) -> Any:
+        kind = (
+            neural_network.MLPRegressor
+            if options.pop("number", 0)
+            else neural_network.MLPClassifier
+        )
+        return kind(hidden_layer_sizes=hidden, activation=activation, max_iter=20, **options)
+
+    models = {
+        **{
+            f"{activation}-{goal}": (network((16, 8), activation, number=goal == "number"), goal)
+            for activation in ("relu", "tanh", "logistic", "identity")
+            for goal in ("3", "number")
+        },
+        **{f"relu-{goal}": (network(), goal) for goal in ("2", "names", "several")},
+        "deep-3": (network((32, 32, 32)), "3"),
+        "relu-numbers": (network(number=1), "numbers"),
+        **{
+            f"{name.lower()}-3": (make_pipeline(getattr(preprocessing, name)(), network()), "3")
+            for name in ("StandardScaler", "MinMaxScaler", "MaxAbsScaler", "RobustScaler")
+            + ("Normalizer", "Binarizer", "PolynomialFeatures")
+        },
+        "pca-2": (make_pipeline(preprocessing.StandardScaler(), PCA(4), network()), "2"),
+        **{
+            f"{name.lower()}-{goal}": (getattr(linear_model, name)(), goal)
+            for name, goal in (
+                *(("LogisticRegression", "2"), ("LogisticRegression", "3"), ("Perceptron", "3")),
+                *(("SGDClassifier", "3"), ("RidgeClassifier", "3"), ("Ridge", "numbers")),
+            )
+        },
+    }
+    for name, (model, goal) in models.items():
+        for form in ("", "-maps") if not goal.startswith("number") else ("",):
+
+            def make(model: Any = model, goal: str = goal, form: str = form) -> bytes:
+                model.fit(samples, targets[goal])
+                options = None if goal.startswith("number") else {id(model): {"zipmap": bool(form)}}
+                written: bytes = to_onnx(model, samples[:1], options=options).SerializeToString()
+                return written
+
+            yield name + form, make
+
+
+SOURCES: dict[str, Callable[[], Iterator[tuple[str, Callable[[], Any]]]]] = {
+    "sklearn": sklearn_networks,
     "timm": timm_networks,
     "torchvision": torchvision_networks,
     "transformers": transformers_networks,

@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from dlb.errors import UnsupportedError
-from dlb.graph.contributed import with_onnx_operators
 from dlb.graph.evaluate import Evaluator
+from dlb.graph.own_operators import with_onnx_operators
 from dlb.proof.files.read import read_model_file
 
 Held = dict[str, np.ndarray]

@@ -87,7 +87,7 @@ def test_what_nobody_chose_is_told(tmp_path: Path) -> None:
     found = import_file(tmp_path / "model.onnx")
     told = " ".join(found.workload.source.split())
     assert "'kind' is 0 everywhere (as nobody chose, --constant gives another)" in told
-    assert "output 'y' alone (the first, --output-name chooses)" in told
+    assert "output 'y' alone (the first of real numbers, --output-name chooses)" in told
     chosen = import_file(
         tmp_path / "model.onnx", reading=Reading(constants={"kind": 0.0}, output="y")
     )

@@ -8,7 +8,7 @@ import onnx
 
 from dlb.graph.evaluate import names_read
 
-__all__ = ["live_names"]
+__all__ = ["keep_needed", "live_names"]
 
 #: Operators whose result depends on the shape of what they read only.
 _READS_SHAPE = {"Shape", "Size"}
@@ -50,3 +50,20 @@ def live_names(nodes: Iterable[onnx.NodeProto], inputs: Iterable[str]) -> set[st
         if node.op_type in shaping and not live.isdisjoint(decisive):
             of_live_shape.update(outputs)
     return live
+
+
+def keep_needed(graph: onnx.GraphProto) -> None:
+    """Remove nodes and inputs that the output does not depend on."""
+    needed = {value.name for value in graph.output}
+    nodes = []
+    for node in reversed(graph.node):
+        if not needed.isdisjoint(node.output):
+            needed |= names_read(node)
+            nodes.append(node)
+    if len(nodes) < len(graph.node):
+        del graph.node[:]
+        graph.node.extend(reversed(nodes))
+    held = {tensor.name for tensor in graph.initializer}
+    kept = [value for value in graph.input if value.name in needed or value.name in held]
+    del graph.input[:]
+    graph.input.extend(kept)

@@ -50,6 +50,8 @@ def concat(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> 
     if orders or len(order) != value.ndim:
         return _concat_samples_first(importer, node, attributes["axis"] % value.ndim)
     axis = order[attributes["axis"] % value.ndim]
+    if not axis:
+        raise unsupported(node, "joins samples")
     size = sum(shape[axis] for shape in shapes)
     shape = (*shapes[0][:axis], size, *shapes[0][axis + 1 :])
     layer_name = importer.add(node, L.Concat(axis=axis), [view.layer for view in views], shape)

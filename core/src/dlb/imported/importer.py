@@ -201,6 +201,17 @@ class Importer:
         self._views[name] = view
         self._before_fusion[name] = self.layers[view.layer]
 
+    def raised(self, name: str, rank: int) -> str:
+        """The name of a value with axes of size 1 before its own, as it is next to one with more."""
+        value = self.trace.values[name]
+        if value.ndim == rank:
+            return name
+        raised, shape = f"{name}/of {rank} axes", (1,) * (rank - value.ndim) + value.shape
+        if raised not in self._views:
+            self.trace.values[raised] = value.reshape(shape)
+            self.also(raised, ValueView(self.view(name).layer, self.index_map(name).reshape(shape)))
+        return raised
+
     def _passed_through(self, node: onnx.NodeProto) -> ValueView | None:
         """The view of a node's output if the node only moves or copies numbers, else None."""
         if not node.input or not node.output[0]:

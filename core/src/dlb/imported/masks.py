@@ -56,10 +56,9 @@ def _chosen(importer: Importer, node: onnx.NodeProto) -> ValueView:
     numbers = chosen_numbers(importer.trace, node)
     if numbers is None:
         raise unsupported(node, "chooses constants that are more than one number")
+    rank = len(importer.value_shape(node.output[0]))
     names = [name for name in node.input if name in importer.trace.live]
-    values = aligned(importer, node, names)
-    if len({len(value.shape) for value in values}) > 1:
-        raise unsupported(node, "combines values with different numbers of axes")
+    values = aligned(importer, node, [importer.raised(name, rank) for name in names])
     if len({value.shape[0] for value in values}) > 1:
         raise unsupported(node, "repeats a value along the batch")
     shape = np.broadcast_shapes(*(value.shape for value in values))

@@ -47,10 +47,9 @@ def broadcast(importer: Importer, node: onnx.NodeProto, names: Sequence[str]) ->
     """A function of two values, of which one or both are repeated."""
     if len(names) != 2:
         raise unsupported(node, "repeats one of more than two values")
-    if len({len(importer.value_shape(name)) for name in names}) > 1:
-        # Axes are aligned from the last, so the batch of a shorter value meets another axis.
-        raise unsupported(node, "combines values with different numbers of axes")
-    first, second = aligned(importer, node, names)
+    # Axes are aligned from the last, so the batch of a shorter value meets another axis.
+    rank = len(importer.value_shape(node.output[0]))
+    first, second = aligned(importer, node, [importer.raised(name, rank) for name in names])
     if first.shape[0] != second.shape[0]:
         raise unsupported(node, "repeats a value along the batch")
     shape = np.broadcast_shapes(first.shape, second.shape)

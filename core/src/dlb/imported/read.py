@@ -22,7 +22,8 @@ from dlb.graph.copies import COPY_OPERATORS
 from dlb.graph.evaluate import Evaluator, NodeFailed, names_read
 from dlb.graph.layout import LAYOUT
 from dlb.graph.liveness import live_names
-from dlb.graph.precision import REAL_TYPES
+from dlb.graph.precision import REAL_TYPES, in_precision
+from dlb.graph.recurrent_steps import RECURRENT, with_steps
 from dlb.graph.trace import Trace, attributes_of, default_inputs, trace
 from dlb.imported.bodies import pair, part_constants, with_bodies
 from dlb.imported.check import MAX_LISTED, compare_with_file, truncate_at
@@ -68,6 +69,7 @@ Array = npt.NDArray[Any]
 BATCH_SIZE, LEARNING_RATE = 32, 0.01
 #: Operators after the logits that are part of the loss in training: of classes, and of shares.
 _SOFTMAX, _SIGMOID = ("Softmax", "LogSoftmax"), "Sigmoid"
+_COPIES = ("Cast", "Identity")
 
 
 #: How often a graph is read whose input or blocks are misread.
@@ -197,12 +199,32 @@ def _import(
     Raises the reason why they are not read as they are: its names are the file's own.
     """
     refused: list[Exception] = []
-    for form in _forms(_written_out(file), trained=not any_output):
-        try:
-            return _import_graph(replace(file, model=form), path, any_output, chosen)
-        except (UnsupportedError, UnsupportedNode) as reason:
-            refused.append(reason)
+    plain = _written_out(file)
+    for model in (plain, _steps_written_out(file, plain)):
+        for form in _forms(model, trained=not any_output) if model is not None else ():
+            try:
+                return _import_graph(replace(file, model=form), path, any_output, chosen)
+            except (UnsupportedError, UnsupportedNode) as reason:
+                refused.append(reason)
     raise refused[0]
+
+
+def _steps_written_out(file: ModelFile, plain: onnx.ModelProto) -> onnx.ModelProto | None:
+    """The model with the steps of recurrent operators that no layer is; None if it has none.
+
+    Raises:
+        UnsupportedError: what is written out computes something else.
+    """
+    if RECURRENT.isdisjoint(node.op_type for node in plain.graph.node):
+        return None
+    try:
+        stepped = with_steps(plain, trace(plain))
+    except NodeFailed:
+        return None
+    if stepped is plain:
+        return None
+    _check_written_out("recurrent operators", plain, stepped)
+    return stepped
 
 
 def _written_out(file: ModelFile) -> onnx.ModelProto:
@@ -222,19 +244,32 @@ def _written_out(file: ModelFile) -> onnx.ModelProto:
         straight = without_control_flow(model, feed, one_sample=batch == 1)
         if straight is model:
             return file.model
-        drawn = np.random.default_rng(0)
-        feed = {
-            name: value if value.dtype.kind in "biu" else drawn.normal(size=value.shape)
-            for name, value in feed.items()
-        }
+    except NodeFailed as error:
+        raise NotRun(error) from None
+    _check_written_out("loops", model, straight)
+    return straight
+
+
+def _check_written_out(what: str, model: onnx.ModelProto, written: onnx.ModelProto) -> None:
+    """Run both on noise.
+
+    Raises:
+        NotRun: one cannot be run.
+        UnsupportedError: they compute different outputs.
+    """
+    drawn, (feed, _) = np.random.default_rng(0), default_inputs(model)
+    feed = {
+        name: value if value.dtype.kind in "biu" else drawn.normal(size=value.shape)
+        for name, value in feed.items()
+    }
+    try:
         expected, computed = (
-            Evaluator(one.float64).run(feed) for one in (file, replace(file, model=straight))
+            Evaluator(in_precision(one, TensorProto.DOUBLE)).run(feed) for one in (model, written)
         )
     except NodeFailed as error:
         raise NotRun(error) from None
     if not passes(figures(computed, expected), FLOAT64_TOLERANCE):
-        raise UnsupportedError("its loops, written out, compute something else than the file")
-    return straight
+        raise UnsupportedError(f"its {what}, written out, compute something else than the file")
 
 
 def _forms(model: onnx.ModelProto, *, trained: bool) -> Iterator[onnx.ModelProto]:
@@ -492,10 +527,35 @@ def _find_logits(traced: Trace, output: str, opset: int) -> tuple[str, list[Find
                 return node.input[0], [*found, _is_loss(node)]
         elif node.op_type == _SIGMOID and len(shape) > 1:
             return node.input[0], [_is_loss(node)]
+        elif share := _share_of_pair(traced, node):
+            return share.input[0], [*found, _is_loss(share)]
         if node.op_type not in (*LAYOUT, "Cast"):
             break
         name = node.input[0]
     return output, found
+
+
+def _share_of_pair(traced: Trace, node: onnx.NodeProto) -> onnx.NodeProto | None:
+    """The sigmoid of two classes whose probabilities a node joins, 1 - p and p; None if it does not."""
+    if node.op_type != "Concat" or len(node.input) != 2:
+        return None
+    shape = traced.values[node.output[0]].shape
+    other, share = (_without_copies(traced, name) for name in node.input)
+    difference, sigmoid = traced.producers.get(other), traced.producers.get(share)
+    if difference is None or sigmoid is None or shape[-1] != 2 or len(shape) != 2:
+        return None
+    if difference.op_type != "Sub" or sigmoid.op_type != _SIGMOID:
+        return None
+    ones = traced.constant(difference, 0)
+    is_rest = _without_copies(traced, difference.input[1]) == share
+    return sigmoid if ones is not None and is_rest and bool((ones == 1).all()) else None
+
+
+def _without_copies(traced: Trace, name: str) -> str:
+    """The value that a value is, past nodes that only pass it on."""
+    while (node := traced.producers.get(name)) is not None and node.op_type in _COPIES:
+        name = node.input[0]
+    return name
 
 
 def _is_loss(node: onnx.NodeProto) -> Finding:
@@ -505,19 +565,19 @@ def _is_loss(node: onnx.NodeProto) -> Finding:
 def _nodes_after(traced: Trace, logits: str) -> onnx.ModelProto | None:
     """A model of the nodes between the logits and the output; None if there are none."""
     nodes: list[onnx.NodeProto] = []
-    name = traced.outputs[0]
-    while name != logits:
-        node = traced.producers[name]
+    needed = {traced.outputs[0]}
+    for node in reversed(traced.nodes):
+        if needed.isdisjoint(node.output) or logits in node.output:
+            continue
+        needed |= {name for name in node.input if name in traced.live} - {logits}
         if node.op_type in _SOFTMAX:
             # Operator sets before 13 apply the softmax to the axis and to all axes after it.
-            large_axes = [
-                axis for axis, size in enumerate(traced.values[name].shape) if axis and size > 1
-            ]
+            shape = traced.values[node.output[0]].shape
+            large_axes = [axis for axis, size in enumerate(shape) if axis and size > 1]
             node = helper.make_node(
                 node.op_type, node.input, node.output, axis=max(large_axes, default=1)
             )
         nodes.insert(0, node)
-        name = node.input[0]
     if not nodes:
         return None
     constants = {name for node in nodes for name in node.input if name not in traced.live}

@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from dlb.errors import RequestError, UnsupportedError
-from dlb.graph.evaluate import names_read
+from dlb.graph.liveness import keep_needed
 from dlb.graph.precision import REAL_TYPES
 from dlb.imported.joined import join_inputs, sample_shape, why_not_joined, why_not_one
 from dlb.proof.files.read import ModelFile, Port
@@ -66,8 +66,8 @@ def choose(
     the output does not depend on are left out. Several that hold real numbers become one.
 
     Args:
-        assume: of several outputs that nobody chose from, the first is taken; inputs that cannot be one with
-            the first are constants: 1 for a mask, the longest sequence for lengths, else 0.
+        assume: of several outputs that nobody chose from, the first of real numbers is taken; inputs that
+            cannot be one with the first are constants: 1 for a mask, the longest sequence for lengths, else 0.
         padding: whether tokens may be padding; if not, and nobody says otherwise, no token is.
         one_sample: the file reads one sample: the first axis of its input is no batch.
 
@@ -76,13 +76,13 @@ def choose(
         UnsupportedError: there are several outputs, or inputs that cannot be one, and none was chosen.
     """
     graph = file.model.graph
-    inputs, outputs = file.inputs, [port.name for port in file.outputs]
+    inputs, outputs = file.inputs, file.outputs
     _keep_output(graph, outputs, reading.output, assume)
     assumed = {} if padding else dict.fromkeys(padding_tests(graph), 0.0)
     assumed = {name: value for name, value in assumed.items() if name not in reading.constants}
     inner = _fix_values(file.model, {**reading.constants, **assumed})
     assumed = {name: value for name, value in assumed.items() if name in inner}
-    _keep_needed(graph)
+    keep_needed(graph)
     held = {tensor.name for tensor in graph.initializer}
     read = {value.name for value in graph.input}
     dropped = sorted(port.name for port in inputs if port.name not in read)
@@ -130,7 +130,8 @@ def choose(
     graph.input.extend(kept)
     if one_sample:
         _add_batch(graph)
-    others = [name for name in outputs if name != graph.output[0].name]
+    others = [port.name for port in outputs if port.name != graph.output[0].name]
+    others += file.left_out
     if not (chosen or defaults or constants or joined or dropped or others or one_sample):
         return replace(file), []
     cause = ReadAs(
@@ -165,7 +166,8 @@ def _add_batch(graph: onnx.GraphProto) -> None:
     graph.node.extend(nodes)
 
 
-def _keep_output(graph: onnx.GraphProto, names: list[str], chosen: str, assume: bool) -> None:
+def _keep_output(graph: onnx.GraphProto, ports: Sequence[Port], chosen: str, assume: bool) -> None:
+    names = [port.name for port in ports]
     if chosen and chosen not in names:
         raise RequestError(f"--output-name {chosen}: the file has {', '.join(names) or 'none'}")
     if not chosen and len(names) != 1 and not (assume and names):
@@ -173,26 +175,10 @@ def _keep_output(graph: onnx.GraphProto, names: list[str], chosen: str, assume: 
         raise UnsupportedError(
             f"it has {len(names)} outputs ({listed}); a workload has 1: choose it with --output-name NAME"
         )
-    kept = [value for value in graph.output if value.name == (chosen or names[0])]
+    usual = next((port.name for port in ports if port.element in REAL_TYPES), names[0])
+    kept = [value for value in graph.output if value.name == (chosen or usual)]
     del graph.output[:]
     graph.output.extend(kept)
-
-
-def _keep_needed(graph: onnx.GraphProto) -> None:
-    """Remove nodes and inputs that the output does not depend on."""
-    needed = {value.name for value in graph.output}
-    nodes = []
-    for node in reversed(graph.node):
-        if not needed.isdisjoint(node.output):
-            needed |= names_read(node)
-            nodes.append(node)
-    if len(nodes) < len(graph.node):
-        del graph.node[:]
-        graph.node.extend(reversed(nodes))
-    held = {tensor.name for tensor in graph.initializer}
-    kept = [value for value in graph.input if value.name in needed or value.name in held]
-    del graph.input[:]
-    graph.input.extend(kept)
 
 
 #: What an input is, by a word in its name, that nobody chose a number for; the others are 0.

@@ -142,9 +142,12 @@ def repeated(importer: Importer, node: onnx.NodeProto, value: SamplesFirst, shap
 
 def enlarged(importer: Importer, node: onnx.NodeProto, name: str) -> ValueView:
     """A value, repeated along the axes along which a node's constant has more numbers."""
-    output = importer.value_shape(node.output[0])
-    if output == importer.value_shape(name):
+    output, own = importer.value_shape(node.output[0]), importer.value_shape(name)
+    if output == own:
         return importer.elementwise(name)
+    if math.prod(output) == math.prod(own):  # axes of size 1 alone are more
+        view = importer.elementwise(name)
+        return ValueView(view.layer, importer.index_map_of(view).reshape(output))
     value = samples_first(importer, node, name)
     if len(output) != len(value.axes):
         raise unsupported(node, "its constant has more axes than the value")

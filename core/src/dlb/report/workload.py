@@ -225,7 +225,7 @@ def _read_as(cause: workload.ReadAs, finding: Finding, adapter: str) -> str:
         parts.append(f"the numbers of {listed} one after the other as one input")
     parts += [f"without input {quoted(cause.dropped)}, which is not read"] if cause.dropped else []
     if cause.output:
-        chosen = " (the first, --output-name chooses)" if cause.first_output else ""
+        chosen = " (the first of real numbers, --output-name chooses)" if cause.first_output else ""
         parts.append(f"output '{cause.output}' alone{chosen}")
     return f"read with {'; '.join(parts)}"
 

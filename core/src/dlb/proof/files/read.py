@@ -18,9 +18,11 @@ from onnx import TensorProto, defs, helper
 from onnx.external_data_helper import load_external_data_for_tensor
 
 from dlb.errors import DataError, UnsupportedError
-from dlb.graph.contributed import with_onnx_operators
+from dlb.graph.evaluate import names_read
 from dlb.graph.exported import ExportedFacts, check_exported, with_opset
 from dlb.graph.held import HELD_BYTES, array_of, hold, is_held
+from dlb.graph.liveness import keep_needed
+from dlb.graph.own_operators import with_onnx_operators
 from dlb.graph.precision import REAL_TYPES, in_precision
 from dlb.graph.runtime import load_model
 
@@ -79,6 +81,7 @@ class ModelFile:
         facts: what the file says about itself.
         sha256: SHA-256 of the .onnx file, followed by those of its external weights, if it has any.
         held: the large weights.
+        left_out: outputs that are no tensors of numbers, and that were removed.
     """
 
     label: str
@@ -86,6 +89,7 @@ class ModelFile:
     facts: ExportedFacts
     sha256: str
     held: tuple[Array, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def opset(self) -> int:
@@ -146,9 +150,9 @@ def read_model_file(path: Path, label: str) -> ModelFile:
     model = with_onnx_operators(model)
     _check_operators(model, path)
     _open_negative_sizes(model.graph)
+    others = _leave_out_others(model.graph)
     for value in (*model.graph.input, *model.graph.output):
-        kind = value.type.tensor_type.elem_type
-        if not value.type.HasField("tensor_type") or kind not in _ELEMENTS:
+        if not _is_numbers(value):
             raise UnsupportedError(
                 f"'{value.name}' is no tensor of real numbers, integers or booleans", path=path
             )
@@ -162,7 +166,31 @@ def read_model_file(path: Path, label: str) -> ModelFile:
         if facts.newest_consistent is None:
             raise DataError(f"not a valid ONNX model: {facts.checker_error}", path=path)
         model = with_opset(model, facts.newest_consistent)
-    return ModelFile(label, model, facts, sha256, tuple(held))
+    return ModelFile(label, model, facts, sha256, tuple(held), others)
+
+
+def _is_numbers(value: onnx.ValueInfoProto) -> bool:
+    """Whether a value is a tensor that dlb can read."""
+    kind = value.type.tensor_type.elem_type
+    return value.type.HasField("tensor_type") and kind in _ELEMENTS
+
+
+def _leave_out_others(graph: onnx.GraphProto) -> tuple[str, ...]:
+    """Remove outputs that are no tensors of numbers, if there are others, and all that only they read.
+
+    Classifiers have the class as text beside its probability. Returns the names.
+    """
+    kept = [value for value in graph.output if _is_numbers(value)]
+    others = tuple(value.name for value in graph.output if not _is_numbers(value))
+    if kept and others:
+        del graph.output[:]
+        graph.output.extend(kept)
+        keep_needed(graph)
+        read = {value.name for value in kept}.union(*map(names_read, graph.node))
+        held = [tensor for tensor in graph.initializer if tensor.name in read]
+        del graph.initializer[:]
+        graph.initializer.extend(held)
+    return others if kept else ()
 
 
 _ELEMENTS = REAL_TYPES | {

@@ -248,7 +248,7 @@ class ReadAs(Cause, frozen=True, kw_only=True):
         dropped: inputs that the output does not depend on.
         output: the one that was chosen; empty if there is one.
         assumed: inputs and values that hold one number everywhere, as nobody chose.
-        first_output: whether ``output`` is the file's first, as nobody chose.
+        first_output: whether ``output`` is the file's first of real numbers, as nobody chose.
         one_sample: whether the first axis of the file's input is no batch, but one of a sample.
     """
 

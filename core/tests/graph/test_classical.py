@@ -1,0 +1,221 @@
+"""Operators of ai.onnx.ml, written out: next to what ONNX Runtime computes of them; and read as workloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from dlb.graph.own_operators import with_onnx_operators
+from dlb.imported import import_file
+from dlb.proof.files.read import read_model_file
+from dlb.report.sentences import sentence
+from dlb.workload import BinaryCrossEntropy, SoftmaxCrossEntropy
+
+Held = dict[str, np.ndarray]
+
+
+def real(*shape: int) -> np.ndarray:
+    draw = np.random.default_rng(len(shape) * 100 + sum(shape))
+    return draw.normal(size=shape).astype(np.float32)
+
+
+def node(operator: str, inputs: list[str], outputs: list[str], **attributes: Any) -> onnx.NodeProto:
+    own = operator in MADE_BY_SKLEARN
+    return helper.make_node(
+        operator, inputs, outputs, operator, domain="ai.onnx.ml" if own else "", **attributes
+    )
+
+
+MADE_BY_SKLEARN = (
+    *("ArrayFeatureExtractor", "Binarizer", "LinearClassifier", "LinearRegressor"),
+    *("Normalizer", "Scaler", "ZipMap"),
+)
+
+
+def model(
+    nodes: list[onnx.NodeProto], outputs: dict[str, Any], held: Held | None = None, opset: int = 17
+) -> onnx.ModelProto:
+    """Of rows of six numbers; outputs by name, with their element type or their whole type."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 6])],
+        [
+            helper.make_value_info(name, kind)
+            if isinstance(kind, onnx.TypeProto)
+            else helper.make_tensor_value_info(
+                name, kind, [None] * (1 + (kind == TensorProto.FLOAT))
+            )
+            for name, kind in outputs.items()
+        ],
+        [numpy_helper.from_array(array, name) for name, array in (held or {}).items()],
+    )
+    sets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 1)]
+    made = helper.make_model(graph, opset_imports=sets, ir_version=8)
+    return made
+
+
+def single(
+    operator: str, opset: int = 17, held: Held | None = None, **attributes: Any
+) -> onnx.ModelProto:
+    made = node(operator, ["x", *(held or {})], ["y"], **attributes)
+    return model([made], {"y": TensorProto.FLOAT}, held, opset)
+
+
+LINEAR = {"coefficients": real(3, 6).ravel().tolist(), "intercepts": real(3).tolist()}
+
+
+def classifier(transform: str) -> onnx.ModelProto:
+    made = node(
+        "LinearClassifier",
+        ["x"],
+        ["label", "y"],
+        classlabels_ints=[7, 8, 9],
+        post_transform=transform,
+        **LINEAR,
+    )
+    return model([made], {"label": TensorProto.INT64, "y": TensorProto.FLOAT})
+
+
+MODELS = {
+    "Scaler": single("Scaler", offset=real(6).tolist(), scale=[0.5, 2.0, -1.0, 1.0, 3.0, 0.1]),
+    "Scaler of one number": single("Scaler", offset=[0.5], scale=[2.0]),
+    "Normalizer L1": single("Normalizer", norm="L1"),
+    "Normalizer L2": single("Normalizer", norm="L2"),
+    "Normalizer L2, opset 18": single("Normalizer", 18, norm="L2"),
+    "Binarizer": single("Binarizer", threshold=0.25),
+    "LinearRegressor": single("LinearRegressor", targets=3, **LINEAR),
+    "LinearClassifier": classifier("NONE"),
+    "LinearClassifier, softmax": classifier("SOFTMAX"),
+    "LinearClassifier, logistic": classifier("LOGISTIC"),
+    "ArrayFeatureExtractor": single(
+        "ArrayFeatureExtractor", held={"places": np.array([[4, 0, 4]])}
+    ),
+}
+
+
+def rows() -> np.ndarray:
+    """One of zeros among them."""
+    found = real(5, 6)
+    found[2] = 0
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_written_out_it_computes_the_same(name: str) -> None:
+    made = MODELS[name]
+    onnx.checker.check_model(made)
+    written = with_onnx_operators(made)
+    assert all(not each.domain for each in written.graph.node)
+    onnx.checker.check_model(written)
+    expected, found = (
+        onnxruntime.InferenceSession(each.SerializeToString()).run(None, {"x": rows()})
+        for each in (made, written)
+    )
+    for one, other in zip(expected, found, strict=True):
+        assert one.shape == other.shape and one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+
+
+def test_the_largest_as_norm_stays() -> None:
+    made = single("Normalizer", norm="MAX")
+    assert with_onnx_operators(made).graph.node[0].op_type == "Normalizer"
+
+
+CLASSES = {"w": real(6, 3), "b": real(3)}
+SCORES = [node("MatMul", ["x", "w"], ["h"]), node("Add", ["h", "b"], ["s"])]
+MAPS = helper.make_sequence_type_proto(
+    helper.make_map_type_proto(
+        TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    )
+)
+
+
+def saved(folder: Path, made: onnx.ModelProto) -> Path:
+    path = folder / "model.onnx"
+    onnx.save(made, path)
+    return path
+
+
+@pytest.mark.parametrize("maps", [False, True])
+def test_a_classifier_is_read_by_its_probabilities(tmp_path: Path, maps: bool) -> None:
+    """As skl2onnx writes a network: the class first, then probabilities, as a tensor or in maps."""
+    last = "p" if maps else "probabilities"
+    nodes = [
+        *SCORES,
+        node("Softmax", ["s"], [last], axis=1),
+        node("ArgMax", [last], ["place"], axis=1),
+        node("ArrayFeatureExtractor", ["classes", "place"], ["name"]),
+        node("Reshape", ["name", "all"], ["label"]),
+    ]
+    if maps:
+        nodes.append(node("ZipMap", ["p"], ["probabilities"], classlabels_int64s=[7, 8, 9]))
+    held = {**CLASSES, "classes": np.array([7, 8, 9]), "all": np.array([-1])}
+    kind = MAPS if maps else TensorProto.FLOAT
+    outputs = {"label": TensorProto.INT64, "probabilities": kind}
+    imported = import_file(saved(tmp_path, model(nodes, outputs, held)))
+    assert [each.name for each in imported.workload.model.nodes] == ["MatMul"]
+    assert isinstance(imported.workload.loss, SoftmaxCrossEntropy)
+    told = " ".join(sentence(each, "") for each in imported.file_check.findings)
+    assert "output 'probabilities' alone (the first of real numbers" in told
+    assert "Softmax" in told
+
+
+def test_names_of_classes_are_left_out(tmp_path: Path) -> None:
+    """An output that is text is no number; neither is the table that it is looked up in."""
+    nodes = [
+        *SCORES,
+        node("Softmax", ["s"], ["probabilities"], axis=1),
+        node("ArgMax", ["probabilities"], ["place"], axis=1),
+        node("ArrayFeatureExtractor", ["classes", "place"], ["label"]),
+    ]
+    held = {**CLASSES, "classes": np.array(["first", "second", "third"], object)}
+    outputs = {"label": TensorProto.STRING, "probabilities": TensorProto.FLOAT}
+    path = saved(tmp_path, model(nodes, outputs, held))
+    file = read_model_file(path, "file")
+    assert file.left_out == ("label",)
+    assert [each.name for each in file.outputs] == ["probabilities"]
+    assert {each.name for each in file.model.graph.initializer} == {"w", "b"}
+    assert len(import_file(path).workload.model.nodes) == 1
+
+
+def test_two_classes_are_one_share(tmp_path: Path) -> None:
+    """1 - p and p are the probabilities of two classes whose logits are 0 and one number."""
+    nodes = [
+        *SCORES,
+        node("Sigmoid", ["s"], ["p"]),
+        node("Sub", ["one", "p"], ["rest"]),
+        node("Concat", ["rest", "p"], ["y"], axis=1),
+    ]
+    held = {"w": real(6, 1), "b": real(1), "one": np.array([1], np.float32)}
+    path = saved(tmp_path, model(nodes, {"y": TensorProto.FLOAT}, held))
+    imported = import_file(path)
+    assert [each.name for each in imported.workload.model.nodes] == ["MatMul"]
+    assert isinstance(imported.workload.loss, BinaryCrossEntropy)
+    # What comes after the logits gives the file's own outputs.
+    after = imported.layout.postprocessing
+    assert after is not None
+    logits = real(4, 1).astype(np.float64)
+    (found,) = onnx.reference.ReferenceEvaluator(after).run(
+        None, {after.graph.input[0].name: logits}
+    )
+    share = 1 / (1 + np.exp(-logits))
+    np.testing.assert_allclose(found, np.hstack([1 - share, share]), rtol=1e-12)
+
+
+def test_a_rest_of_another_number_is_no_share(tmp_path: Path) -> None:
+    nodes = [
+        *SCORES,
+        node("Sigmoid", ["s"], ["p"]),
+        node("Sub", ["one", "p"], ["rest"]),
+        node("Concat", ["rest", "p"], ["y"], axis=1),
+    ]
+    held = {"w": real(6, 1), "b": real(1), "one": np.array([2], np.float32)}
+    imported = import_file(saved(tmp_path, model(nodes, {"y": TensorProto.FLOAT}, held)))
+    assert len(imported.workload.model.nodes) > 1
