@@ -142,6 +142,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         "'clip_value': optimizer.clip_value must be 0",
         "",
     ),
+    "a batch in parts": (
+        without("accumulate"),
+        {"workload": changed(optimizer=SGD(learning_rate=0.1, accumulate=2))},
+        "'accumulate': optimizer.accumulate must be 1",
+        "",
+    ),
     "the largest moments": (
         {**without("amsgrad"), "optimizers": {"adam": "native"}},
         {"workload": changed(optimizer=Adam(amsgrad=True))},

@@ -176,6 +176,8 @@ class Adapter:
             missing = f"no optimizer {W.type_name(optimizer)}"
         if getattr(optimizer, "amsgrad", False):
             missing = missing or self._lacks("amsgrad")
+        if optimizer and optimizer.accumulate > 1:
+            missing = missing or self._lacks("accumulate")
         if optimizer and optimizer.clip_norm:
             missing = missing or self._lacks("clip_norm")
         if optimizer and optimizer.clip_value:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dlb import workload as W
+from dlb_worker.parts import in_parts, mean_gradients
 
 from . import truth
 from .closeness import UPDATE, assert_near
@@ -56,6 +57,28 @@ def test_training_steps_move_running_statistics_as_defined(adapter: Adapter, nam
     found = built.weights()
     for state in states:
         assert_near(found[state], true[state], UPDATE, "float64", state)
+
+
+@pytest.mark.parametrize("name", ["maps", "features-momentum-0.25", "one-after-the-other"])
+def test_each_part_of_a_batch_has_statistics_of_its_own(adapter: Adapter, name: str) -> None:
+    """And moves the running ones, and gives its share of the gradient."""
+    model, by = MODELS[name], W.SGD(learning_rate=0.05, accumulate=2)
+    adapter.require(model, "float64", by)
+    weights = random_weights(model)
+    built = adapter.build(model, weights, batch_size=8, optimizer=by)
+    inputs, labels = random_batch(model, samples=8)
+    parts = list(in_parts(by.accumulate, inputs, labels))
+    gradients = mean_gradients(built.gradients(*part).parameters for part in parts)
+    true: dict[str, np.ndarray] = {}
+    for part, _ in parts:
+        moved = truth.values(model, {**weights, **true}, part, training=True)
+        true = {state: moved[f"{state}/running"] for state in W.state_names(model)}
+    for parameter, gradient in gradients.items():
+        true[parameter] = weights[parameter] - by.learning_rate * gradient
+    built.train_step(*adapter.native(inputs, labels))
+    found = built.weights()
+    for key, value in true.items():
+        assert_near(found[key], value, UPDATE, "float64", key)
 
 
 @pytest.mark.parametrize("name", ["maps-momentum-0.73", "features-momentum-0.25"])

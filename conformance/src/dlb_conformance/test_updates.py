@@ -12,6 +12,7 @@ from dlb.workload.shapes import trained_names
 from dlb_worker.contract import PHASES
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import BuiltModel
+from dlb_worker.parts import in_parts, mean_gradients
 
 from . import truth
 from .closeness import FLOAT64, UPDATE, assert_near
@@ -78,6 +79,11 @@ FURTHER: dict[str, W.Optimizer] = {
     "decoupled-decay-of-weights": W.AdamW(
         learning_rate=0.01, epsilon=0.1, weight_decay=0.03, weight_decay_on="weights"
     ),
+    # Clipped after the parts' gradients have come together, and not each by itself.
+    "accumulated": W.SGD(learning_rate=0.05, momentum=0.9, clip_norm=0.007, accumulate=BATCH),
+    "accumulated-in-adam": W.Adam(
+        learning_rate=0.01, epsilon=0.1, weight_decay=0.03, accumulate=BATCH
+    ),
     "composed-decay-of-weights": W.Adamax(
         learning_rate=0.01, epsilon=0.1, weight_decay=0.03, weight_decay_on="weights"
     ),
@@ -138,8 +144,8 @@ def _assert_follows(
     inputs, labels = random_batch(described, samples=8)
     order = row_order(8, STEPS)
     for step, rate in steps_of(adapter, built, by, rates, inputs, labels, order):
-        rows = order[step]
-        formula.step(built.gradients(inputs[rows], labels[rows]).parameters, rate)
+        parts = in_parts(by.accumulate, inputs[order[step]], labels[order[step]])
+        formula.step(mean_gradients(built.gradients(*part).parameters for part in parts), rate)
     found = built.weights()
     for name, true in formula.weights.items():
         assert_near(found[name], true, UPDATE, "float64", f"{name} after {STEPS} steps")
@@ -229,10 +235,28 @@ def test_a_step_gives_the_loss_before_the_update(adapter: Adapter, name: str, vi
         assert abs(found - true) <= FLOAT64 * abs(true)
 
 
-@pytest.mark.parametrize("optimizer", ["momentum-with-decay", "clipped-with-decay"])
-@pytest.mark.parametrize("name", ["maps", "features", "sequence"])
-def test_a_step_in_parts_is_a_step(adapter: Adapter, name: str, optimizer: str) -> None:
-    model, by = MODELS[name], OPTIMIZERS[optimizer]
+def test_the_loss_of_parts_is_their_mean(adapter: Adapter) -> None:
+    model, by = MODELS["maps"], W.SGD(learning_rate=0.05, accumulate=2)
+    adapter.require(model, "float64", by)
+    built = adapter.build(model, random_weights(model), batch_size=8, optimizer=by)
+    inputs, labels = random_batch(model, samples=8)
+    parts = in_parts(by.accumulate, inputs, labels)
+    true = np.mean([truth.loss(model, built.weights(), *part) for part in parts])
+    found = float(built.train_step(*adapter.native(inputs, labels)))
+    assert abs(found - true) <= FLOAT64 * abs(true)
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer"),
+    [
+        *itertools.product(
+            ["maps", "features", "sequence"], ["momentum-with-decay", "clipped-with-decay"]
+        ),
+        ("sequence", "accumulated-in-adam"),
+    ],
+)
+def test_a_step_in_phases_is_a_step(adapter: Adapter, name: str, optimizer: str) -> None:
+    model, by = MODELS[name], {**OPTIMIZERS, **FURTHER}[optimizer]
     adapter.require(model, "float32", by)
     weights = random_weights(model)
     inputs, labels = random_batch(model, "float32", samples=8)
@@ -247,7 +271,8 @@ def test_a_step_in_parts_is_a_step(adapter: Adapter, name: str, optimizer: str) 
         except UnsupportedError as error:
             assert str(error), "a sentence says why a step is one piece"
             return
-        assert [phase for phase, _ in parts] == list(PHASES)
+        phases = [*PHASES[:2] * by.accumulate, PHASES[2]]
+        assert [phase for phase, _ in parts] == phases
         assert float(parts[-1][1]) == loss
     for key, array in whole.weights().items():
         np.testing.assert_array_equal(divided.weights()[key], array, err_msg=key)

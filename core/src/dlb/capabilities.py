@@ -155,6 +155,7 @@ def check_capabilities(
     outputs = shapes[workload.model.nodes[-1].name]
     amsgrad = getattr(workload.optimizer, "amsgrad", False)
     needed = (
+        ("accumulate", workload.optimizer.accumulate > 1, "optimizer.accumulate must be 1"),
         ("amsgrad", amsgrad, "optimizer.amsgrad must be false"),
         ("clip_norm", workload.optimizer.clip_norm, "optimizer.clip_norm must be 0"),
         ("clip_value", workload.optimizer.clip_value, "optimizer.clip_value must be 0"),

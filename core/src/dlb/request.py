@@ -222,6 +222,12 @@ def check(request: Request) -> None:
             f"--batch-size {request.batch_size} does not divide into {request.workers} equal "
             "shares; every worker needs the same number of samples"
         )
+    parts, samples = request.workload.optimizer.accumulate, request.batch_size // request.workers
+    if samples % parts:
+        raise RequestError(
+            f"--batch-size {request.batch_size} gives each worker {samples} samples a step, which do not "
+            f"divide into {parts} equal parts (optimizer.accumulate)"
+        )
     if request.input_mode == "memory" and request.workload.data.augmentation.moves:
         raise RequestError(
             f"--input memory keeps samples as they are, and workload '{request.workload.name}' "
@@ -282,15 +288,18 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     # gradient that finite differences could match.
     model, per_worker_batch = workload.model, request.batch_size // request.workers
     batch = max(per_worker_batch if request.variants else 0, proof_batch(model))
-    timed_batch = timed_batch_in_numpy(model, per_worker_batch)
+    parts = workload.optimizer.accumulate
+    timed_batch = _in_whole(timed_batch_in_numpy(model, per_worker_batch), parts)
+    update_batch = _in_whole(UPDATE_BATCH, parts)
+    update_samples = max(UPDATE_SAMPLES, update_batch)
     numbers = step_numbers(workload.optimizer, workload.schedule, request.trajectory_steps)
     update_batches = UpdateBatches(
         folder=scratch,
-        inputs=as_dtype(proof_inputs(model, request.seed + 1, UPDATE_SAMPLES), "float64"),
+        inputs=as_dtype(proof_inputs(model, request.seed + 1, update_samples), "float64"),
         labels=as_dtype(
-            proof_labels(model, request.seed + 1, UPDATE_SAMPLES, workload.loss), "float64"
+            proof_labels(model, request.seed + 1, update_samples, workload.loss), "float64"
         ),
-        order=sample_order(UPDATE_SAMPLES, UPDATE_BATCH, len(numbers), request.seed),
+        order=sample_order(update_samples, update_batch, len(numbers), request.seed),
         numbers=numbers,
     )
     test_samples = _choose_test_samples(test)
@@ -314,7 +323,7 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         write_arrays(update_batches.path(dtype), arrays)
     weights_of_proof = proof_weights(weights, request.seed)
     # A model that is built for proofs also receives whole batches of the run.
-    rows = max(batch, UPDATE_BATCH, request.batch_size)
+    rows = max(batch, timed_batch, update_batch, request.batch_size)
     masks = proof_masks(model, request.seed, rows)
 
     def reference(samples: int) -> Reference:
@@ -355,6 +364,11 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         canonical=canonical_graph(model, weights),
         where=training.where,
     )
+
+
+def _in_whole(samples: int, parts: int) -> int:
+    """So many samples, or a few more, which divide into equal parts."""
+    return samples + -samples % parts
 
 
 def _choose_test_samples(test: Source) -> Array:

@@ -64,6 +64,7 @@ REFUSED = {
     "optimizer={type='adamw', clip_value=-1.0}": "clip_value",
     "optimizer={type='adamw', clip_norm=1.0, clip_value=1.0}": "set one of them to 0",
     "optimizer={type='adam', clip_value=1.0, clip_variable_norm=1.0}": "set one of them to 0",
+    "optimizer={type='adam', accumulate=0}": "accumulate",
     "optimizer={type='adam', clip_variable_norm=-1.0}": "clip_variable_norm",
     "optimizer.weight_decay_on=biases": "weight_decay_on",
     "loss.class_weights=[1.0]": "one for each",

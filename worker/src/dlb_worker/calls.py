@@ -42,6 +42,7 @@ from dlb_worker.contract import (
 from dlb_worker.errors import PluginError, UnsupportedError
 from dlb_worker.model import read_workload
 from dlb_worker.native import BuiltModel, StrategySession, UserModel
+from dlb_worker.parts import in_parts, mean_gradients
 from dlb_worker.plugins import load_plugins
 from dlb_worker.sampling import drawn
 from dlb_worker.user_code import factory as user_factory
@@ -325,31 +326,38 @@ class Calls:
             weights: .npz file of the weights; "" for those of ``steps``.
         """
         held = self._built(model)
-        parts = [read_or_map(Path(path)) for path in steps]
-        given = read_arrays(weights) if weights else _part(parts[0], "weights/")
+        workers = [read_or_map(Path(path)) for path in steps]
+        given = read_arrays(weights) if weights else _part(workers[0], "weights/")
         held.load_weights(given)
-        masks = [_part(arrays, "masks/") for arrays in parts]
-        if masks[0]:
-            whole = {name: np.concatenate([m[name] for m in masks]) for name in masks[0]}
-            held.load_masks(
-                {name: _filled(mask, self.mask_rows[model][name]) for name, mask in whole.items()}
-            )
-        inputs, labels = (
-            np.concatenate([arrays[name] for arrays in parts]) for name in ("inputs", "labels")
+        names = ("inputs", "labels", *(name for name in workers[0] if name.startswith("masks/")))
+        count = self.requests[model].workload.optimizer.accumulate
+        by_worker = [in_parts(count, *map(arrays.get, names)) for arrays in workers]
+        # The first parts of all workers are one, and so on.
+        found = mean_gradients(
+            self._gradients(model, dict(zip(names, map(np.concatenate, zip(*parts)))))
+            for parts in zip(*by_worker)
         )
-        real = inputs.dtype.kind == "f"
-        classes = self.requests[model].workload.loss.of_classes
-        found = held.gradients(
-            inputs.astype(held.dtype if real else "int64"),
-            labels.astype("int64" if classes else held.dtype),
-        )
-        arrays = {"loss": np.asarray(found.loss)}
-        for name, gradient in found.parameters.items():
+        arrays = {"loss": np.asarray(found.pop("loss"))}
+        for name, gradient in found.items():
             norm = np.linalg.norm(np.asarray(gradient, "float64"))
             arrays[f"norms/{name}"] = np.asarray(norm)
             arrays[f"gradients/{name}"] = drawn(name, gradient, elements, seed)
         write_arrays(Path(to), arrays.items())
         return {}
+
+    def _gradients(self, model: int, batch: Mapping[str, Any]) -> Dict[str, Any]:
+        """``loss``, and gradients by ``layer.role``, of a batch as a step got it, with its masks."""
+        held, workload = self._built(model), self.requests[model].workload
+        masks = _part(batch, "masks/")
+        if masks:
+            rows = self.mask_rows[model]
+            held.load_masks({name: _filled(mask, rows[name]) for name, mask in masks.items()})
+        inputs, labels = batch["inputs"], batch["labels"]
+        found = held.gradients(
+            inputs.astype(held.dtype if inputs.dtype.kind == "f" else "int64"),
+            labels.astype("int64" if workload.loss.of_classes else held.dtype),
+        )
+        return dict(found.parameters, loss=found.loss)
 
     def call_end_training(self, to: str) -> Dict[str, Any]:
         """End the training; writes the time and the loss of each step."""

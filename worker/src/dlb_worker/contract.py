@@ -61,6 +61,7 @@ CONTRACT = (2, 1)
 
 #: What an adapter may be able to do besides its layers, optimizers and losses, and what each one means.
 FEATURES = {
+    "accumulate": "takes the batch of a step in parts, and moves weights by the mean of their gradients",
     "amsgrad": "computes adam and adamw with the largest second moment so far",
     "augmentation": "feeds batches that the core cut out of images",
     "class_weights": "computes the loss with a weight for each class",

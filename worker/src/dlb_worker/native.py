@@ -146,6 +146,9 @@ class BuiltModel(NativeModel):
     def train_step(self, inputs: Any, labels: Any) -> Any:
         """Forward, backward and update on a native batch, as the framework's users run it.
 
+        With the feature ``accumulate`` and an optimizer whose ``accumulate`` is above 1, it takes the batch in
+        that many equal parts (:func:`dlb_worker.parts.in_parts`), and moves weights by their mean gradient.
+
         Returns:
             the mean loss as something that ``float()`` takes; reading it may wait for the device.
         """
@@ -153,7 +156,8 @@ class BuiltModel(NativeModel):
     def step_phases(self, inputs: Any, labels: Any) -> Iterator[Tuple[str, Any]]:
         """A step as ``train_step``, in its parts, so that each can be timed. Optional.
 
-        The parts are :data:`dlb_worker.contract.PHASES`, in their order. Each is given when its work was
+        The parts are :data:`dlb_worker.contract.PHASES`, in their order; the first two come again for each part
+        of a batch that is taken in parts. Each is given when its work was
         asked for, with a result that a clock may wait for; the last one's is the mean loss.
 
         Raises:

@@ -12,6 +12,7 @@ from dlb_worker.contract import PHASES, BuildRequest, DataRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.facts import cpu_seconds, memory_bytes, thread_seconds
 from dlb_worker.native import BuiltModel
+from dlb_worker.parts import in_parts
 from dlb_worker.plugins import observer
 from dlb_worker.sampling import drawn
 
@@ -52,6 +53,7 @@ class Training:
     ) -> None:
         self.calls, self.model, self.rates, self.first_step = calls, model, rates, first_step
         self.steps, self.done = len(data.order), 0
+        self._parts = build.workload.optimizer.accumulate
         nodes = build.workload.model.nodes
         self._dropouts = [node.name for node in nodes if node.kind == "dropout" and node.rate]
         self.step_seconds, self.data_seconds, self.losses = np.zeros((3, self.steps))
@@ -188,8 +190,14 @@ class Training:
     def _draw_masks(self, inputs: np.ndarray, seed: int) -> Dict[str, np.ndarray]:
         """What each dropout keeps when it draws from a seed; where it reads 0, that is unknown."""
         self.model.seed_dropout(seed)
-        values = self.model.forward(inputs, training=True, layers=self._dropouts)
-        return {f"masks/{name}": (values[name] != 0).astype("float32") for name in self._dropouts}
+        parts = [
+            self.model.forward(part, training=True, layers=self._dropouts)
+            for (part,) in in_parts(self._parts, inputs)
+        ]
+        return {
+            f"masks/{name}": np.concatenate([part[name] != 0 for part in parts]).astype("float32")
+            for name in self._dropouts
+        }
 
     def _next_batch(self) -> Tuple[Any, Any]:
         rate = float(self.rates[self.done])
@@ -239,10 +247,13 @@ def time_phases(
     clock = calls.ask("dlb_clock", device=build.device)
     seconds: Dict[str, List[float]] = {phase: [] for phase in PHASES}
     for batch in calls.ask("dlb_load_data", request=data):
+        took = dict.fromkeys(PHASES, 0.0)
         clock.start()
         for phase, result in model.step_phases(*batch):
-            seconds[phase].append(clock.stop(result))
+            took[phase] += clock.stop(result)
             clock.start()
+        for phase in PHASES:
+            seconds[phase].append(took[phase])
     return seconds
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from dlb.execution.audit import batches_of
 from dlb.execution.models import Stage
@@ -16,6 +17,7 @@ from dlb.proof.updates import Updates
 from dlb.workload import learning_rate, multiply_adds
 from dlb.workload.initial import proof_masks
 from dlb.workload.shapes import trained_names
+from dlb_worker.parts import in_parts, mean_gradients
 
 __all__ = ["find_divergence"]
 
@@ -51,17 +53,28 @@ def _diverges_in_numpy(stage: Stage, steps: int) -> bool:
     request, workload = stage.request, stage.request.workload
     dtype: Literal["float64", "float32"] = "float64" if request.dtype == "float64" else "float32"
     weights, batch = dict(stage.prepared.weights), batches_of(stage)
+    parts = workload.optimizer.accumulate
     updates = Updates(
         workload.optimizer, {name: weights[name] for name in trained_names(workload.model)}, dtype
     )
     with np.errstate(all="ignore"):
         for step in range(steps):
             inputs, labels = batch(step)
-            masks = proof_masks(workload.model, request.seed + step, len(inputs))
+            masks = proof_masks(workload.model, request.seed + step, len(inputs) // parts)
             weights.update(updates.weights)
-            reference = Reference(workload.model, weights, inputs, labels, masks, workload.loss)
-            gradients = reference.gradients(reference.training_values(dtype), dtype=dtype)
+            gradients = mean_gradients(
+                _gradients(
+                    Reference(workload.model, weights, given, true, masks, workload.loss), dtype
+                )
+                for given, true in in_parts(parts, inputs, labels)
+            )
             if not math.isfinite(float(gradients["loss"])):
                 return True
             updates.step(gradients, learning_rate(workload.optimizer, workload.schedule, step))
     return not all(np.isfinite(array).all() for array in updates.weights.values())
+
+
+def _gradients(
+    reference: Reference, dtype: Literal["float64", "float32"]
+) -> dict[str, npt.NDArray[Any]]:
+    return reference.gradients(reference.training_values(dtype), dtype=dtype)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from dlb.execution.models import Stage, drop_at_end
 from dlb.proof.certificate import CheckResult
-from dlb.proof.checks.backward import BACKWARD, check_gradients, own_gradients
+from dlb.proof.checks.backward import BACKWARD, check_gradients, own_gradients, step_gradients
 from dlb.proof.checks.forward import CANONICAL
 from dlb.proof.checks.updates import DEFINITION, check_changes
 from dlb.proof.distance import figures
@@ -98,7 +101,8 @@ def _one_step(
 ) -> CheckResult:
     """Compare what one step on the reference's batch changes with the optimizer's definition."""
     workload, start = model.workload, reference.weights
-    gradients = own_gradients(model, reference)
+    gradients = step_gradients(model, reference)
+    parts = workload.optimizer.accumulate
     updates = Updates(
         workload.optimizer, {name: start[name] for name in trained_names(reference.model)}
     )
@@ -110,7 +114,9 @@ def _one_step(
     order = np.arange(len(inputs), dtype=np.int64)[None]
     trained = model.train(data, order, input_mode=input_mode)
     after = model.weights()[0] | model.optimizer_state()
-    running = reference.running(start, reference.inputs) if state_names(reference.model) else {}
+    running: dict[str, npt.NDArray[Any]] = {}
+    if state_names(reference.model):
+        running = reference.running(start, reference.inputs, parts=parts)
     losses = [(float(trained.losses[0]), float(gradients["loss"]))]
     truth = updates.weights | updates.state
     return check_changes(check, 1, start, after, truth, running, losses, *notes)

@@ -243,6 +243,7 @@ class Reference:
         weights: Mapping[str, Array],
         inputs: Array,
         dtype: Literal["float64", "float32"] = "float64",
+        parts: int = 1,
     ) -> dict[str, Array]:
         """Running statistics after one step in training mode, by ``layer.parameter``.
 
@@ -250,14 +251,18 @@ class Reference:
             weights: every parameter and state before the step, by ``layer.parameter``.
             inputs: the batch of the step.
             dtype: dtype of the computation.
+            parts: how many equal parts the step takes its batch in.
         """
         from dlb.graph.canonical import canonical_graph
         from dlb.graph.evaluate import evaluate
 
-        masks = self._batch_masks(inputs)
+        masks = self._batch_masks(inputs[: len(inputs) // parts])
         graph = canonical_graph(self.model, None, dtype=dtype, training=True, masks=masks)
-        values = evaluate(graph, {self.model.input.name: inputs, **weights})
-        return {name: values[f"{name}/running"] for name in state_names(self.model)}
+        running: dict[str, Array] = {}
+        for part in np.split(inputs, parts):
+            values = evaluate(graph, {self.model.input.name: part, **weights, **running})
+            running = {name: values[f"{name}/running"] for name in state_names(self.model)}
+        return running
 
     @property
     def float32_baseline(self) -> float:

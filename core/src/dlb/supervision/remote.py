@@ -18,6 +18,7 @@ from dlb.supervision.group import Group, Progress
 from dlb.workload import Workload, infer_shapes, learning_rate
 from dlb.workload.lower import lower
 from dlb_worker.arrays import WEIGHTS_READ, no_room, read_or_map
+from dlb_worker.parts import in_parts, mean_gradients
 
 __all__ = [
     "ClockReading",
@@ -299,6 +300,18 @@ class RemoteModel:
         if "inputs" in gradients:
             gradients["input"] = gradients.pop("inputs")
         return gradients
+
+    def step_gradients(self, inputs: Array, labels: Array) -> dict[str, Array]:
+        """As :meth:`gradients`, of a step, which may take its batch in parts."""
+        parts = self.workload.optimizer.accumulate
+        if parts == 1:
+            return self.gradients(inputs, labels)
+        found = [self.gradients(*part) for part in in_parts(parts, inputs, labels)]
+        of_inputs = [part.pop("input") for part in found if "input" in part]
+        mean = mean_gradients(found)
+        if of_inputs:
+            mean["input"] = np.concatenate(of_inputs) / parts
+        return mean
 
     def audit_gradients(
         self, step: Sequence[Path], weights: Mapping[str, Array] | None, draw: Draw

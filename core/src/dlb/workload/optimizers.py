@@ -61,6 +61,11 @@ class SGD(Part, tag="sgd", kw_only=True, frozen=True):
     ``clip_variable_norm`` above 0, the gradient of each parameter is first multiplied by
     ``clip_variable_norm / max(norm, clip_variable_norm)``, where ``norm`` is its own (tf.clip_by_norm, Keras's
     ``clipnorm``). Only one of the three may be above 0, and decay comes after.
+
+    With ``accumulate`` above 1, a step takes its batch in so many equal parts, one after the other, and its
+    gradient is the mean of theirs (Keras's ``gradient_accumulation_steps``, whose batches are the parts). All
+    else comes after. The parts differ from a whole batch where samples meet: a batch normalisation has the
+    statistics of each part, and its running ones move once for each.
     """
 
     learning_rate: float
@@ -71,6 +76,7 @@ class SGD(Part, tag="sgd", kw_only=True, frozen=True):
     clip_value: float = 0.0
     clip_variable_norm: float = 0.0
     weight_decay_on: DecayOn = "all"
+    accumulate: int = 1
 
 
 class Adam(Part, tag="adam", kw_only=True, frozen=True):
@@ -95,6 +101,7 @@ class Adam(Part, tag="adam", kw_only=True, frozen=True):
     clip_value: float = 0.0
     clip_variable_norm: float = 0.0
     weight_decay_on: DecayOn = "all"
+    accumulate: int = 1
 
 
 class AdamW(Part, tag="adamw", kw_only=True, frozen=True):
@@ -117,6 +124,7 @@ class AdamW(Part, tag="adamw", kw_only=True, frozen=True):
     clip_value: float = 0.0
     clip_variable_norm: float = 0.0
     weight_decay_on: DecayOn = "all"
+    accumulate: int = 1
 
 
 class RMSprop(Part, tag="rmsprop", kw_only=True, frozen=True):
@@ -143,6 +151,7 @@ class RMSprop(Part, tag="rmsprop", kw_only=True, frozen=True):
     clip_value: float = 0.0
     clip_variable_norm: float = 0.0
     weight_decay_on: DecayOn = "all"
+    accumulate: int = 1
 
 
 class Adagrad(Part, tag="adagrad", kw_only=True, frozen=True):
@@ -165,6 +174,7 @@ class Adagrad(Part, tag="adagrad", kw_only=True, frozen=True):
     clip_value: float = 0.0
     clip_variable_norm: float = 0.0
     weight_decay_on: DecayOn = "all"
+    accumulate: int = 1
 
 
 class Adadelta(Part, tag="adadelta", kw_only=True, frozen=True):
@@ -187,6 +197,7 @@ class Adadelta(Part, tag="adadelta", kw_only=True, frozen=True):
     clip_value: float = 0.0
     clip_variable_norm: float = 0.0
     weight_decay_on: DecayOn = "all"
+    accumulate: int = 1
 
 
 class Adamax(Part, tag="adamax", kw_only=True, frozen=True):
@@ -212,6 +223,7 @@ class Adamax(Part, tag="adamax", kw_only=True, frozen=True):
     clip_value: float = 0.0
     clip_variable_norm: float = 0.0
     weight_decay_on: DecayOn = "all"
+    accumulate: int = 1
 
 
 Optimizer = Union[SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax]
@@ -235,6 +247,8 @@ def decays(optimizer: Optimizer, parameter: str) -> bool:
 def optimizer_fault(optimizer: Optimizer) -> str:
     """What is wrong with an optimizer's numbers; "" if nothing is."""
     rate = optimizer.learning_rate
+    if optimizer.accumulate < 1:
+        return f"optimizer.accumulate = {optimizer.accumulate} must be 1 or more"
     if not 0 < rate < math.inf:
         return f"optimizer.learning_rate = {rate} must be above 0 and finite"
     for name in _CLIPS:

@@ -20,6 +20,7 @@ from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.layers import native_parameters
 from dlb_worker.model import Model, Node
 from dlb_worker.native import BuiltModel, NativeModel, last_result
+from dlb_worker.parts import in_parts
 
 Shape = tuple[int, ...]
 
@@ -210,14 +211,18 @@ class ChainerModel(ChainerParameters, BuiltModel):
         return last_result(self.step_phases(inputs, labels))
 
     def step_phases(self, inputs: Any, labels: Any) -> Iterator[tuple[str, Any]]:
-        loss = mean_loss(self.network(inputs), labels, self.workload.loss)
-        yield "forward", loss.array
+        parts, losses = self.workload.optimizer.accumulate, []
         self.network.cleargrads()
-        loss.backward()
-        yield "backward", loss.array
+        for part, targets in in_parts(parts, inputs, labels):
+            loss = mean_loss(self.network(part), targets, self.workload.loss)
+            yield "forward", loss.array
+            (loss / parts if parts > 1 else loss).backward()
+            yield "backward", loss.array
+            # The array, for a variable would keep the whole graph alive through the next part or step.
+            losses.append(loss.array)
+            del loss
         self.optimizer.update()
-        # The array, for a variable would keep the whole graph alive through the next step.
-        yield "update", loss.array
+        yield "update", sum(losses) / parts if parts > 1 else losses[0]
 
     def load_masks(self, masks: Mapping[str, np.ndarray]) -> None:
         for name, mask in masks.items():

@@ -71,6 +71,7 @@ class ChainerAdapter(Adapter):
         "huber": "native",
     }
     features = (
+        "accumulate",
         "amsgrad",
         "augmentation",
         "class_weights",

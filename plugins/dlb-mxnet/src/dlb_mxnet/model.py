@@ -28,6 +28,7 @@ from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.layers import native_parameters
 from dlb_worker.model import Model
 from dlb_worker.native import BuiltModel, NativeModel, last_result
+from dlb_worker.parts import in_parts
 
 #: Numbers whose squares are added up by one operator, which rounds more the more they are.
 CHUNK = 1 << 18
@@ -151,6 +152,9 @@ class MXNetModel(MXNetParameters, BuiltModel):
         for native in self.undecayed_natives(request.workload.optimizer):
             _part(native).parameter.wd_mult = 0.0
         self.indices = {parameter: index for index, parameter in enumerate(trained)}
+        if request.workload.optimizer.accumulate > 1:
+            for parameter in trained:
+                parameter.grad_req = "add"
         if request.session is not None:
             self.trainer = request.session.distribute((trained, self.optimizer))
         elif trained:
@@ -205,6 +209,7 @@ class MXNetModel(MXNetParameters, BuiltModel):
         if real:
             native.attach_grad()
         with self.unmoved_states():
+            self._clear_sums()
             with autograd.record():
                 loss = self.loss(self.network(native), self.native(labels))
             # The loss is one number a sample, so what flows back is the gradient of their sum.
@@ -224,13 +229,17 @@ class MXNetModel(MXNetParameters, BuiltModel):
     def step_phases(
         self, inputs: mx.nd.NDArray, labels: mx.nd.NDArray
     ) -> Iterator[tuple[str, Any]]:
-        with exact_statistics(self.momentums):
-            with autograd.record():
-                loss = self.loss(self.network(inputs), labels)
-            yield "forward", loss
-            loss.backward()
-            yield "backward", loss
         optimizer = self.workload.optimizer
+        self._clear_sums()
+        losses = []
+        for part, targets in in_parts(optimizer.accumulate, inputs, labels):
+            with exact_statistics(self.momentums):
+                with autograd.record():
+                    loss = self.loss(self.network(part), targets)
+                yield "forward", loss
+                loss.backward()
+                yield "backward", loss
+            losses.append(loss.mean())
         to_norm = optimizer.clip_norm or optimizer.clip_variable_norm
         if to_norm or optimizer.clip_value:
             self.trainer.allreduce_grads()
@@ -241,7 +250,13 @@ class MXNetModel(MXNetParameters, BuiltModel):
             self.trainer.update(self.batch_size)
         else:
             self.trainer.step(self.batch_size)
-        yield "update", MeanLoss(loss.mean())
+        yield "update", MeanLoss(mx.nd.add_n(*losses) / len(losses) if losses[1:] else losses[0])
+
+    def _clear_sums(self) -> None:
+        """Let the sum of gradients begin anew, where passes add to it."""
+        if self.workload.optimizer.accumulate > 1:
+            for parameter in self.indices:
+                parameter.zero_grad()
 
     def _clip(self, limit: float) -> None:
         """Bring gradients down to a norm, all or each parameter's, without waiting for the device.

@@ -81,6 +81,7 @@ class MXNetAdapter(Adapter):
         "huber": "native, times delta",
     }
     features = (
+        "accumulate",
         "amsgrad",
         "augmentation",
         "class_weights",

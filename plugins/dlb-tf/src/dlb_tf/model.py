@@ -24,6 +24,7 @@ from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Model, Node
 from dlb_worker.native import BuiltModel, NativeModel
 from dlb_worker.parameters import NativeParameter
+from dlb_worker.parts import in_parts
 
 #: The gradient of what only a rounding reads, for which a tape has none.
 ZEROS = tf.UnconnectedGradients.ZERO
@@ -147,6 +148,7 @@ class TFModel(KerasParameters, BuiltModel):
         else:
             _, self.strategy = request.session.distribute(make)
         self.rate = request.workload.optimizer.learning_rate
+        self.parts = request.workload.optimizer.accumulate
         self._forwards: dict[tuple[tuple[str, ...], bool], Any] = {}
         self._step = self._compiled(
             lambda inputs, labels: self.strategy.run(self._update, args=(inputs, labels))
@@ -264,32 +266,61 @@ class TFModel(KerasParameters, BuiltModel):
     def step_phases(self, inputs: tf.Tensor, labels: tf.Tensor) -> Iterator[tuple[str, tf.Tensor]]:
         if self._compiled is not COMPILERS["no"]:
             raise UnsupportedError("a step is one tf.function")
-        tape, loss, part = self._record(inputs, labels)
-        yield "forward", loss
-        gradients = self._backward(tape, part)
-        yield "backward", loss
+        losses: list[tf.Tensor] = []
+        gradients: list[Any] = []
+        for part, targets in in_parts(self.parts, inputs, labels):
+            tape, loss, share = self._record(part, targets)
+            yield "forward", loss
+            found = self._backward(tape, share)
+            gradients = [a + b for a, b in zip(gradients, found)] if gradients else found
+            yield "backward", loss
+            losses.append(loss)
         self._apply(gradients)
-        yield "update", loss
+        yield "update", tf.add_n(losses) / self.parts if losses[1:] else losses[0]
 
     def _update(self, inputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """One worker's step; Keras's optimizer sums gradients over the workers."""
-        tape, loss, part = self._record(inputs, labels)
-        self._apply(self._backward(tape, part))
+        if self.parts > 1:
+            return self._update_in_parts(inputs, labels)
+        tape, loss, share = self._record(inputs, labels)
+        self._apply(self._backward(tape, share))
         return loss
+
+    def _update_in_parts(self, inputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """The same with the batch in parts: a loop of the graph, which would else compute them side by side."""
+        parts = [
+            tf.reshape(batch, [self.parts, batch.shape[0] // self.parts, *batch.shape[1:]])
+            for batch in (inputs, labels)
+        ]
+
+        def add_part(part: tf.Tensor, total: tf.Tensor, sums: list[tf.Tensor]) -> Any:
+            tape, loss, share = self._record(*(batch[part] for batch in parts))
+            gradients = zip(sums, self._backward(tape, share))
+            return part + 1, total + loss, [a + tf.convert_to_tensor(b) for a, b in gradients]
+
+        none = tf.constant(0, self.dtype), [tf.zeros_like(each.value) for each in self.trained]
+        _, total, gradients = tf.while_loop(
+            lambda part, *_: part < self.parts,
+            add_part,
+            (tf.constant(0), *none),
+            parallel_iterations=1,
+        )
+        self._apply(gradients)
+        return total / self.parts
 
     def _record(
         self, inputs: tf.Tensor, labels: tf.Tensor
     ) -> tuple[tf.GradientTape, tf.Tensor, tf.Tensor]:
-        """What recorded the pass, the mean loss, and this worker's part of the sum over all."""
-        workers = self.strategy.num_replicas_in_sync
+        """What recorded the pass, the mean loss, and the share of it in that of all workers' parts."""
+        shares = self.strategy.num_replicas_in_sync * self.parts
         with tf.GradientTape() as tape:
             loss = self._loss(inputs, labels)
-            part = loss / workers if workers > 1 else loss
-        return tape, loss, part
+            share = loss / shares if shares > 1 else loss
+        return tape, loss, share
 
-    def _backward(self, tape: tf.GradientTape, part: tf.Tensor) -> list[Any]:
+    def _backward(self, tape: tf.GradientTape, share: tf.Tensor) -> list[Any]:
         variables = [variable.value for variable in self.trained]
-        gradients: list[Any] = tape.gradient(part, variables, unconnected_gradients=ZEROS)
+        gradients: list[Any] = tape.gradient(share, variables, unconnected_gradients=ZEROS)
         return gradients
 
     def _apply(self, gradients: list[Any]) -> None:

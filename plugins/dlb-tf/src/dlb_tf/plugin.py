@@ -66,6 +66,7 @@ class TFAdapter(Adapter):
         "huber": "native",
     }
     features = (
+        "accumulate",
         "amsgrad",
         "augmentation",
         "class_weights",

@@ -22,6 +22,7 @@ from dlb_worker.errors import UnsupportedError
 from dlb_worker.layers import native_parameters
 from dlb_worker.model import Model
 from dlb_worker.native import BuiltModel, NativeModel, last_result
+from dlb_worker.parts import in_parts
 
 
 class Network(nn.Module):
@@ -202,13 +203,20 @@ class TorchModel(TorchParameters, BuiltModel):
         return last_result(self.step_phases(inputs, labels))
 
     def step_phases(self, inputs: Tensor, labels: Tensor) -> Iterator[tuple[str, Tensor]]:
-        with self.autocast:
-            loss = mean_loss(self.module(inputs), labels, self.workload.loss)
-        yield "forward", loss
-        self.optimizer.zero_grad()
-        loss.backward()
-        yield "backward", loss
         described = self.workload.optimizer
+        parts = described.accumulate
+        losses = []
+        self.optimizer.zero_grad()
+        for number, (part, targets) in enumerate(in_parts(parts, inputs, labels), 1):
+            # DistributedDataParallel has the workers exchange gradients once, with the last part.
+            waits = getattr(self.module, "no_sync", nullcontext) if number < parts else nullcontext
+            with waits():
+                with self.autocast:
+                    loss = mean_loss(self.module(part), targets, self.workload.loss)
+                yield "forward", loss
+                (loss / parts if parts > 1 else loss).backward()
+            yield "backward", loss
+            losses.append(loss.detach())
         if described.clip_norm:
             clip(self.network.parameters(), described.clip_norm)
         if described.clip_value:
@@ -218,7 +226,7 @@ class TorchModel(TorchParameters, BuiltModel):
                 if each.trained:
                     clip(each.natives, described.clip_variable_norm)
         self.optimizer.step()
-        yield "update", loss.detach()
+        yield "update", torch.stack(losses).mean() if parts > 1 else losses[0]
 
     def load_masks(self, masks: Mapping[str, np.ndarray]) -> None:
         for name, mask in masks.items():

@@ -58,6 +58,7 @@ class TorchAdapter(Adapter):
         "huber": "native",
     }
     features = (
+        "accumulate",
         "amsgrad",
         "augmentation",
         "class_weights",

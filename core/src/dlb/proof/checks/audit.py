@@ -44,6 +44,7 @@ from dlb.proof.update_batches import as_dtype
 from dlb.proof.updates import Updates
 from dlb.supervision.remote import Draw, RemoteModel, scratch_file, write_arrays
 from dlb.workload import SGD, Embedding, learning_rate, parameter_shapes, state_names
+from dlb.workload.initial import proof_masks
 from dlb.workload.losses import target_kind
 from dlb.workload.shapes import trained_names
 from dlb_worker.arrays import WEIGHTS_READ, read_or_map
@@ -317,6 +318,9 @@ class StepJudge:
         self.shapes = parameter_shapes(workload.model)
         self.trained = trained_names(workload.model)
         self.states = tuple(state_names(workload.model))
+        # The referee's own step has one mask for all parts of its batch.
+        several = self.optimizer.accumulate > 1 and bool(proof_masks(workload.model, seed, 1))
+        self.has_states_to_judge = bool(self.states) and not several
         unit = float(np.finfo(dtype).eps / np.finfo(np.float32).eps)
         #: Distances below these are rounding: of a change or a loss, and of a gradient.
         self.least = rounding.multiple * rounding.least * unit
@@ -346,7 +350,7 @@ class StepJudge:
         held = [name for name in self.trained if _sizes_agree(name, before, found.gradients)]
         lacking = {*self.trained, *self.states} - {*held, *(before.keys() & {*self.states})}
         gradients = {name: found.gradients[name] for name in held}
-        judges_states = calibrate and self.states and not lacking
+        judges_states = calibrate and self.has_states_to_judge and not lacking
         moved = self._running(audited, workers) if judges_states else {}
         if calibrate:
             self._calibrate(audited, workers, found, moved)

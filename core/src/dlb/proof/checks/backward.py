@@ -6,7 +6,7 @@ same side of every kink, and rounding in the forward pass is no error of the bac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ __all__ = [
     "missing_values",
     "nearest_the_loss",
     "own_gradients",
+    "step_gradients",
 ]
 
 Array = npt.NDArray[Any]
@@ -44,9 +45,21 @@ def own_gradients(model: RemoteModel, reference: Reference) -> dict[str, Array]:
     Raises:
         PluginError: the adapter returned other gradients than the contract requires.
     """
-    gradients = model.gradients(
-        as_dtype(reference.inputs, model.dtype), as_dtype(reference.labels, model.dtype)
-    )
+    return _checked(model, reference, model.gradients)
+
+
+def step_gradients(model: RemoteModel, reference: Reference) -> dict[str, Array]:
+    """As :func:`own_gradients`, of a step, which may take the batch in parts."""
+    return _checked(model, reference, model.step_gradients)
+
+
+def _checked(
+    model: RemoteModel,
+    reference: Reference,
+    gradients_of: Callable[[Array, Array], dict[str, Array]],
+) -> dict[str, Array]:
+    inputs, labels = (as_dtype(each, model.dtype) for each in (reference.inputs, reference.labels))
+    gradients = gradients_of(inputs, labels)
     check_gradient_shapes(gradients, reference.model)
     return gradients
 

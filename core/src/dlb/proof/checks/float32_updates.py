@@ -80,7 +80,7 @@ def _step(
     for step, rows in enumerate(order):
         if states and step == len(order) - 1:
             before = model.weights()[0]
-        given_gradients = model.gradients(inputs[rows], labels[rows])
+        given_gradients = model.step_gradients(inputs[rows], labels[rows])
         check_gradient_shapes(given_gradients, workload.model)
         gradients = {name: given_gradients[name] for name in start}
         number = batches.numbers[step]
@@ -103,7 +103,8 @@ def _step(
     running: list[dict[str, Array]] = [{}, {}]
     if states:  # those of the last step, from the values before it
         rows = order[-1]
-        running = [reference.running(before, inputs[rows], dtype) for dtype in _DTYPES]
+        parts = workload.optimizer.accumulate
+        running = [reference.running(before, inputs[rows], dtype, parts) for dtype in _DTYPES]
     return check_update_float32(
         adapter,
         len(order),

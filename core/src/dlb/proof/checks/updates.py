@@ -93,6 +93,7 @@ def prove_updates(
     changes: dict[int, Changes] = {}
     folder.mkdir()
     states, start = state_names(reference.model), reference.weights
+    parts = workload.optimizer.accumulate
     trained = {name: start[name] for name in trained_names(reference.model)}
     updates = Updates(workload.optimizer, trained)
     moved: set[str] = set()
@@ -104,8 +105,8 @@ def prove_updates(
         running: dict[str, Array] = {}
         if judged and states:
             before = start if step == 0 else model.weights()[0]
-            running = reference.running(before, inputs)
-        gradients = model.gradients(inputs, labels)
+            running = reference.running(before, inputs, parts=parts)
+        gradients = model.step_gradients(inputs, labels)
         check_gradient_shapes(gradients, reference.model)
         if not _is_finite(gradients) and _diverges(reference, model.weights()[0], inputs, labels):
             note = Finding(cause=TrainedNotFinite())

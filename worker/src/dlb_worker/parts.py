@@ -1,0 +1,26 @@
+"""The equal parts of a batch that a step takes one after the other, and the mean of their gradients."""
+
+from typing import Any, Dict, Iterable, Iterator, List, Mapping
+
+__all__ = ["in_parts", "mean_gradients"]
+
+
+def in_parts(count: int, *arrays: Any) -> Iterator[List[Any]]:
+    """Each part of some arrays [batch, ...], native or not, in their order.
+
+    Args:
+        count: how many parts, of equal size; it divides the batch.
+    """
+    size = arrays[0].shape[0] // count
+    for part in range(count):
+        yield [array[part * size : (part + 1) * size] for array in arrays]
+
+
+def mean_gradients(parts: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
+    """The mean of each array, by name, of the parts' gradients and loss."""
+    total: Dict[str, Any] = {}
+    count = 0
+    for part in parts:
+        count += 1
+        total = {name: total[name] + array if total else array for name, array in part.items()}
+    return {name: array / count for name, array in total.items()} if count > 1 else total
