@@ -101,6 +101,12 @@ def random_batch(
         if isinstance(loss, W.SoftmaxCrossEntropy) and loss.ignore_index is not None:
             labels.reshape(-1)[::3] = loss.ignore_index
         return inputs, labels
+    if isinstance(loss, W.CTC):
+        labels = random.integers(0, outputs[1] - 1, (samples, loss.most_labels))
+        labels += labels >= loss.blank
+        labels[:, 1::2] = labels[:, ::2][:, : labels[:, 1::2].shape[1]]  # repeated ones
+        lengths = random.permutation(np.arange(samples) % (loss.most_labels + 1))
+        return inputs, np.where(np.arange(loss.most_labels) < lengths[:, None], labels, -1)
     targets = random.standard_normal((samples, *outputs)).astype(np.float32)
     if target_kind(loss) == "share":
         targets = np.clip(targets, 0, 1)  # half of them 0, a sixth 1

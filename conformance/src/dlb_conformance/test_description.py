@@ -100,9 +100,16 @@ def test_optimizers_are_built_if_and_only_if_described(
     adapter.build(model, random_weights(model), dtype, optimizer=optimizer)
 
 
-@pytest.mark.parametrize("loss", [kind() for kind in get_args(W.Loss)], ids=W.type_name)
+#: One of each type.
+LOSSES: list[W.Loss] = [
+    kind(most_labels=2) if kind is W.CTC else kind() for kind in get_args(W.Loss)
+]
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=W.type_name)
 def test_losses_are_built_if_and_only_if_described(adapter: Adapter, loss: W.Loss) -> None:
-    model = chain((6,), W.Linear(out_features=CLASSES))
+    shape = (3, 6) if isinstance(loss, W.CTC) else (6,)
+    model = chain(shape, W.Linear(out_features=CLASSES))
     kind, dtype = W.type_name(loss), adapter.described.dtypes[0]
     if kind not in adapter.described.losses:
         with pytest.raises(UnsupportedError, match=kind):

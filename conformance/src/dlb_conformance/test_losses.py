@@ -19,6 +19,11 @@ MODELS: dict[str, W.Model] = {
     **EVERY_LAYER,
     "map": chain((3, 6, 4), W.Conv(out_channels=CLASSES, kernel=(3, 2))),
 }
+#: Texts of a few steps; the blank is the first class, the last, and one between.
+TEXTS = {
+    "text": chain((6, 4), W.Linear(out_features=5)),
+    "text-of-features": chain((12,), W.Linear(out_features=30), W.Reshape(shape=(6, 5))),
+}
 FACTORS = tuple(0.5 + label for label in range(CLASSES))
 #: Losses of targets of the outputs' shape. Errors are on both sides of Huber's deltas, which no float32 is.
 OF_NUMBERS: dict[str, W.Loss] = {
@@ -45,6 +50,17 @@ def test_smoothed_labels_give_the_loss_and_the_slopes_of_the_canonical_graph(
     assert abs(true - plain) > 1e-4 * abs(true)  # or a loss that is not smoothed would pass
     assert_near(np.asarray(found.loss), np.asarray(true), VALUES[dtype], dtype, "the loss")
     assert_gradients(found, model, weights, inputs, labels, dtype, by=SMOOTHED)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("blank", [0, 2, 4])
+@pytest.mark.parametrize("name", TEXTS)
+def test_sequences_of_labels(adapter: Adapter, name: str, blank: int, dtype: str) -> None:
+    """Of every length from none to all, and repeated ones."""
+    by = W.CTC(most_labels=3, blank=blank)
+    adapter.require(TEXTS[name], dtype, loss=by)
+    for seed in range(3):
+        _assert_loss(adapter, TEXTS[name], by, dtype, seed=seed)
 
 
 @pytest.mark.parametrize(
@@ -130,11 +146,13 @@ def test_a_loss_of_targets_is_that_of_the_canonical_graph(
     _assert_loss(adapter, MODELS[name], OF_NUMBERS[loss], dtype)
 
 
-def _assert_loss(adapter: Adapter, model: W.Model, by: W.Loss, dtype: str) -> None:
+def _assert_loss(
+    adapter: Adapter, model: W.Model, by: W.Loss, dtype: str, *, seed: int = 1
+) -> None:
     """Loss and gradients are the canonical graph's, and a step has both."""
     adapter.require(model, dtype, loss=by)
     weights = random_weights(model)
-    inputs, targets = random_batch(model, dtype, loss=by)
+    inputs, targets = random_batch(model, dtype, seed=seed, loss=by)
     built = adapter.build(model, weights, dtype, batch_size=len(targets), loss=by)
     found = built.gradients(inputs, targets)
     true = np.asarray(truth.loss(model, weights, inputs, targets, by=by))

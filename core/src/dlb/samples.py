@@ -33,7 +33,7 @@ from dlb.workload import (
     infer_shapes,
     type_name,
 )
-from dlb.workload.losses import classes_and_places, target_kind
+from dlb.workload.losses import CTC, classes_and_places, steps_needed, target_kind
 
 __all__ = [
     "SYNTHETIC",
@@ -254,8 +254,8 @@ def random_labels(model: Model, seed: int, samples: int, loss: Loss = _PLAIN) ->
     """Labels that a loss reads.
 
     For classes, int64 [samples], or [samples, T] for logits [T, classes], each below ``classes``, and an eighth
-    of them the label that is ignored. Else float32, of the outputs' shape: 0 and 1 for shares, and normal noise
-    for numbers.
+    of them the label that is ignored. For sequences of labels, int64 [samples, labels]. Else float32, of the
+    outputs' shape: 0 and 1 for shares, and normal noise for numbers.
     """
     outputs = infer_shapes(model)[model.nodes[-1].name]
     generator, kind = np.random.default_rng(seed + 1000), target_kind(loss)
@@ -263,6 +263,8 @@ def random_labels(model: Model, seed: int, samples: int, loss: Loss = _PLAIN) ->
         classes, places = classes_and_places(outputs)
         labels = generator.integers(0, classes, (samples, *places), np.int64)
         return _with_ignored(labels, loss, generator)
+    if isinstance(loss, CTC):
+        return _label_sequences(loss, outputs, samples, generator)
     shape = (samples, *outputs)
     if kind == "share":
         return generator.integers(0, 2, shape).astype(np.float32)
@@ -295,6 +297,18 @@ def proof_labels(model: Model, seed: int, samples: int, loss: Loss = _PLAIN) -> 
         quarters = np.random.default_rng(seed + 1000).integers(0, 5, labels.shape)
         return (_covering(quarters, 5, seed + 1000) / 4).astype(np.float32)
     return labels
+
+
+def _label_sequences(
+    loss: CTC, outputs: tuple[int, ...], samples: int, generator: np.random.Generator
+) -> Array:
+    """Sequences of one to all labels, as many as have a path whatever they are, -1 after the last."""
+    steps, classes = outputs
+    longest = max(1, min(loss.most_labels, (steps + 1) // 2))
+    labels = generator.integers(0, classes - 1, (samples, loss.most_labels), np.int64)
+    labels += labels >= loss.blank
+    lengths = generator.integers(1, longest + 1, samples)
+    return np.where(np.arange(loss.most_labels) < lengths[:, None], labels, -1)
 
 
 def _with_ignored(labels: Array, loss: Loss, generator: np.random.Generator) -> Array:
@@ -385,6 +399,9 @@ def _with_targets(workload: Workload, source: Source) -> Source:
     Raises:
         RequestError: they do not fit the loss, or the model's outputs.
     """
+    if isinstance(workload.loss, CTC):
+        _check_label_sequences(workload, workload.loss, source)
+        return source
     if target_kind(workload.loss) == "class":
         _check_classes(workload, source)
         return source
@@ -439,3 +456,28 @@ def _check_classes(workload: Workload, source: Source) -> None:
             f"'{workload.name}' predicts {signature.classes} classes, labels 0 to "
             f"{signature.classes - 1}{hint}"
         )
+
+
+def _check_label_sequences(workload: Workload, loss: CTC, source: Source) -> None:
+    """Raise a RequestError if labels are no sequences of classes that the outputs have steps for."""
+    name, labels = f"data set '{workload.data.name}'", source.labels
+    steps, classes = infer_shapes(workload.model)[workload.model.nodes[-1].name]
+    if labels.shape[1:] != (loss.most_labels,) or labels.dtype.kind != "i":
+        kind = "integers" if labels.dtype.kind == "i" else "no integers"
+        raise RequestError(
+            f"the loss of workload '{workload.name}', ctc, reads {loss.most_labels} integers a sample "
+            f"(loss.most_labels); {name} has labels of shape {list(labels.shape[1:])} a sample, {kind}"
+        )
+    outside = (labels < -1) | (labels >= classes) | (labels == loss.blank)
+    gaps = (labels[:, 1:] >= 0) & (labels[:, :-1] < 0)
+    needed = steps_needed(labels)
+    for wrong, reason in (
+        (
+            outside.any(axis=1),
+            f"a label that is none of the classes 0 to {classes - 1} without the blank",
+        ),
+        (gaps.any(axis=1), "a label after a -1, which ends them"),
+        (needed > steps, f"labels that take more steps than the {steps} of the outputs"),
+    ):
+        if wrong.any():
+            raise RequestError(f"{name}, sample {int(wrong.argmax())}: {reason} (loss: ctc)")

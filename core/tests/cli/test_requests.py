@@ -117,7 +117,7 @@ WORKLOADS: dict[str, tuple[tuple[str, str], tuple[str, ...]]] = {
     "unknown kind": (changed("input = { ", 'input = { kind = "text", '), ("known: index, real",)),
     "unknown loss": (
         changed("[model]", '[loss]\ntype = "mse"\n[model]'),
-        ("mse", "known: absolute_error, binary_cross_entropy, huber, softmax_cross_entropy, "),
+        ("mse", "known: absolute_error, binary_cross_entropy, ctc, huber, softmax_cross_entropy, "),
     ),
     "all smoothed": (
         changed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,49 @@ def test_targets_are_real_numbers_of_the_shape_of_the_outputs(
     with np.load(tmp_path / "out.npz", allow_pickle=False) as stored:
         np.testing.assert_array_equal(stored["labels"], read.labels)
         assert stored["labels"].dtype == dtype
+
+
+def texts(path: Path, steps: int = 6) -> Workload:
+    """Of six steps, with four labels of three classes at most."""
+    document = {
+        "name": "text",
+        "batch_size": 2,
+        "data": {"name": "npz", "path": str(path)},
+        "optimizer": {"type": "sgd", "learning_rate": 0.1},
+        "loss": {"type": "ctc", "most_labels": 4},
+        "model": {
+            "input": {"shape": [steps, 3]},
+            "nodes": [{"name": "out", "layer": {"type": "linear", "out_features": 4}}],
+        },
+    }
+    return from_document(document)
+
+
+def test_texts_are_sequences_of_labels(tmp_path: Path) -> None:
+    labels = np.array([[1, 2, 3, 1], [1, 1, 2, 2], [3, -1, -1, -1], [-1] * 4] * 3)[:10]
+    np.savez(tmp_path / "mine.npz", inputs=np.ones((10, 6, 3)), labels=labels)
+    read = load_samples(texts(tmp_path / "mine.npz"), "train", "float32")
+    assert read.labels.dtype == np.int64
+    np.testing.assert_array_equal(read.labels, labels[:9])
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ([1, 2, 3, 4], "sample 1: a label that is none of the classes 0 to 3 without the blank"),
+        ([1, 0, 3, -1], "sample 1: a label that is none of the classes 0 to 3 without the blank"),
+        ([1, -1, 3, -1], "sample 1: a label after a -1"),
+        ([1, 1, 1, 1], "sample 1: labels that take more steps than the 6 of the outputs"),
+        ([1.0, 1.5, 2.0, -1.0], "no integers"),
+        ([1, 2, 3], "reads 4 integers a sample"),
+    ],
+)
+def test_texts_that_do_not_fit_are_refused(tmp_path: Path, row: list[float], told: str) -> None:
+    good = [1, 2, 3, -1][: len(row)]
+    labels = np.array([good, row, *[good] * 18])
+    np.savez(tmp_path / "mine.npz", inputs=np.ones((20, 6, 3)), labels=labels)
+    with pytest.raises(RequestError, match=re.escape(told)):
+        load_samples(texts(tmp_path / "mine.npz"), "train", "float32")
 
 
 def test_classes_0_and_1_are_targets_of_one_logit(tmp_path: Path) -> None:

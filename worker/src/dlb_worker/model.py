@@ -144,7 +144,7 @@ class Loss(_Attributes):
     @property
     def of_classes(self) -> bool:
         """Whether labels are classes, int64; else they are real targets of the outputs' shape."""
-        return self.kind == "softmax_cross_entropy"
+        return self.kind in ("softmax_cross_entropy", "ctc")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from dlb.graph.held import hold
 from dlb.graph.layer_nodes import Graph, add_layer
 from dlb.graph.losses import LABELS, LOSS, formula
 from dlb.workload.losses import (
+    CTC,
     Loss,
     SoftmaxCrossEntropy,
     classes_and_places,
@@ -172,8 +173,10 @@ def loss_graph(
     last = model.nodes[-1].name
     if fault := loss_fault(loss, shapes[last]):
         raise WorkloadError(f"layer '{last}': {fault}")
-    formula(loss).add_nodes(graph, last, 1 + len(shapes[last]))
+    formula(loss).add_nodes(graph, last, shapes[last])
     labels = _value_info(LABELS, shapes[last], element_type)
+    if isinstance(loss, CTC):
+        labels = _value_info(LABELS, (loss.most_labels,), TensorProto.INT64)
     if target_kind(loss) == "class":
         labels = _value_info(LABELS, classes_and_places(shapes[last])[1], TensorProto.INT64)
     loss_output = helper.make_tensor_value_info(LOSS, element_type, [])

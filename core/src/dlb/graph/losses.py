@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlb.graph.ctc import CTCFormula
 from dlb.graph.layer_nodes import Graph
+from dlb.graph.loss_formula import LABELS, LOSS, Formula, ratio
 from dlb.graph.operators import sigmoid
 from dlb.workload.losses import (
+    CTC,
     MAP_AXES,
     AbsoluteError,
     BinaryCrossEntropy,
@@ -27,40 +30,6 @@ from dlb.workload.losses import (
 __all__ = ["LABELS", "LOSS", "Formula", "formula"]
 
 Array = npt.NDArray[Any]
-LABELS = "labels"
-LOSS = "loss"
-
-
-class Formula(abc.ABC):
-    """What a loss is of a batch's outputs and targets.
-
-    Outputs are float64 or float32 [batch, ...], and results are computed in their type. Targets are
-    what :func:`dlb.workload.losses.target_kind` says.
-    """
-
-    @abc.abstractmethod
-    def value_and_gradient(self, outputs: Array, targets: Array) -> tuple[float, Array]:
-        """The mean loss, and its gradient with respect to the outputs."""
-
-    @abc.abstractmethod
-    def difference(self, outputs: Array, base: Array, targets: Array) -> float:
-        """The loss of ``outputs`` minus that of ``base``, without the digits that subtracting both loses."""
-
-    @abc.abstractmethod
-    def add_nodes(self, graph: Graph, outputs: str, rank: int) -> None:
-        """Add the ONNX nodes from ``outputs``, of so many axes, and :data:`LABELS` to :data:`LOSS`."""
-
-    def steepness(self, outputs: Array, targets: Array) -> float:
-        """How many times the loss may be off by an error that every output has."""
-        return 1.0
-
-    def cancellation(self, outputs: Array, targets: Array) -> float:
-        """How many times the gradient multiplies the relative error of what it is a difference of."""
-        return 1.0
-
-    def accuracy(self, outputs: Array, targets: Array) -> float | None:
-        """The share of predictions that are right; None for a loss of no decisions."""
-        return None
 
 
 def formula(loss: Loss) -> Formula:
@@ -119,9 +88,9 @@ class _SoftmaxCrossEntropy(Formula):
         differences = log_ratio - (1 - smoothing) * at_labels - smoothing * apart.mean(axis=-1)
         return float((differences if factors is None else factors * differences).mean())
 
-    def add_nodes(self, graph: Graph, outputs: str, rank: int) -> None:
+    def add_nodes(self, graph: Graph, outputs: str, shape: tuple[int, ...]) -> None:
         """ONNX's SoftmaxCrossEntropyLoss; its own weights would divide by their sum."""
-        if rank == 3:
+        if len(shape) == 2:
             outputs = graph.node("Transpose", [outputs], f"{LOSS}/classes_second", perm=[0, 2, 1])
         labels, factors = self._add_labels_and_factors(graph)
         smoothing, weighted = self.loss.label_smoothing, bool(factors)
@@ -181,7 +150,7 @@ class _SoftmaxCrossEntropy(Formula):
         if factors is not None:
             factors = factors.reshape(-1, 1)
             probabilities, shares = factors * probabilities, factors * shares
-        return _ratio(probabilities, probabilities - shares)
+        return ratio(probabilities, probabilities - shares)
 
     def accuracy(self, outputs: Array, targets: Array) -> float | None:
         """The largest output is at the label, of those that count. Outputs that are not finite are wrong."""
@@ -229,7 +198,7 @@ class _Pointwise(Formula):
     def difference(self, outputs: Array, base: Array, targets: Array) -> float:
         return float(self._differences(outputs, base, targets.astype(outputs.dtype)).mean())
 
-    def add_nodes(self, graph: Graph, outputs: str, rank: int) -> None:
+    def add_nodes(self, graph: Graph, outputs: str, shape: tuple[int, ...]) -> None:
         graph.node("ReduceMean", [self._add_values(graph, outputs)], LOSS, keepdims=0)
 
     def steepness(self, outputs: Array, targets: Array) -> float:
@@ -256,7 +225,7 @@ class _BinaryCrossEntropy(_Pointwise):
     def cancellation(self, outputs: Array, targets: Array) -> float:
         """The gradient is the difference of probabilities and targets."""
         probabilities = sigmoid(outputs.astype(np.float64))
-        return _ratio(probabilities, probabilities - targets)
+        return ratio(probabilities, probabilities - targets)
 
     def accuracy(self, outputs: Array, targets: Array) -> float:
         """An output is above 0 where its target is above 1/2. Outputs that are not finite count as wrong."""
@@ -333,16 +302,11 @@ class _Huber(_OfErrors):
         return graph.node("Mul", [limited, rest], f"{LOSS}/numbers")
 
 
-def _ratio(whole: Array, left: Array) -> float:
-    """The norm of what a difference is of over the difference's, at least 1; 1 if there is none."""
-    before, after = np.linalg.norm(whole), np.linalg.norm(left)
-    return max(1.0, float(before / after)) if np.isfinite(before) and after > 0 else 1.0
-
-
 _FORMULAS: dict[type[Any], Callable[[Any], Formula]] = {
     SoftmaxCrossEntropy: _SoftmaxCrossEntropy,
     BinaryCrossEntropy: _BinaryCrossEntropy,
     SquaredError: _SquaredError,
     AbsoluteError: _AbsoluteError,
     Huber: _Huber,
+    CTC: CTCFormula,
 }

@@ -34,7 +34,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlb.workload import layers as L
-from dlb.workload.losses import Loss, classes_and_places, target_kind
+from dlb.workload.losses import CTC, Loss, classes_and_places, target_kind
 from dlb.workload.model import Model, Node, Workload
 from dlb.workload.optimizers import (
     SGD,
@@ -167,7 +167,9 @@ class _Graph:
     def forward_traffic(self) -> tuple[int, int]:
         """Real numbers and integers that are read and written for each sample."""
         real, index = self._size(self.last), 0  # read by the loss, with its labels or targets
-        if target_kind(self.loss) == "class":
+        if isinstance(self.loss, CTC):
+            index += self.loss.most_labels
+        elif target_kind(self.loss) == "class":
             index += math.prod(classes_and_places(self.shapes[self.last])[1])
         else:
             real += self._size(self.last)

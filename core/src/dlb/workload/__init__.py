@@ -56,6 +56,7 @@ from dlb.workload.layers import (
     type_name,
 )
 from dlb.workload.losses import (
+    CTC,
     AbsoluteError,
     BinaryCrossEntropy,
     Huber,
@@ -89,6 +90,7 @@ from dlb.workload.training import (
 )
 
 __all__ = [
+    "CTC",
     "GELU",
     "GRU",
     "LRN",

@@ -11,9 +11,13 @@ from __future__ import annotations
 import math
 from typing import Literal, Union
 
+import numpy as np
+import numpy.typing as npt
+
 from dlb.workload.optimizers import Part
 
 __all__ = [
+    "CTC",
     "AbsoluteError",
     "BinaryCrossEntropy",
     "Huber",
@@ -24,6 +28,8 @@ __all__ = [
     "class_axis",
     "classes_and_places",
     "loss_fault",
+    "of_integers",
+    "steps_needed",
     "target_kind",
 ]
 
@@ -32,8 +38,9 @@ MAP_AXES = 3
 
 #: What the targets of samples are. ``class``: int64 [N], [N, T] for outputs [N, T, classes], or [N, H, W] for
 #: outputs [N, classes, H, W], each below the number of classes. ``share``: real numbers from 0 to 1, in the
-#: outputs' shape. ``number``: any real numbers, in that shape.
-TargetKind = Literal["class", "share", "number"]
+#: outputs' shape. ``number``: any real numbers, in that shape. ``label_sequence``: int64 [N, labels], classes
+#: in their order, -1 after the last of a sample that has fewer.
+TargetKind = Literal["class", "share", "number", "label_sequence"]
 
 
 class SoftmaxCrossEntropy(Part, tag="softmax_cross_entropy", kw_only=True, frozen=True):
@@ -102,7 +109,27 @@ class Huber(Part, tag="huber", kw_only=True, frozen=True):
     delta: float = 1.0
 
 
-Loss = Union[SoftmaxCrossEntropy, BinaryCrossEntropy, SquaredError, AbsoluteError, Huber]
+class CTC(Part, tag="ctc", kw_only=True, frozen=True):
+    """Connectionist temporal classification, averaged over samples.
+
+    (Graves et al. 2006, doi:10.1145/1143844.1143891.) Outputs are logits [T, classes] a sample, and labels are
+    fewer than steps. A path chooses a class for each step; without repetitions and then without the class
+    ``blank``, it is a sequence of labels. The loss of a sample is minus the logarithm of the probability of all
+    paths that are its labels.
+
+    It is not divided by the number of labels, as by torch.nn.CTCLoss with reduction ``mean``; tf.nn.ctc_loss,
+    gluon.loss.CTCLoss and chainer.functions.connectionist_temporal_classification do not divide either.
+
+    Attributes:
+        most_labels: of a sample.
+        blank: the class that is no label.
+    """
+
+    most_labels: int
+    blank: int = 0
+
+
+Loss = Union[SoftmaxCrossEntropy, BinaryCrossEntropy, SquaredError, AbsoluteError, Huber, CTC]
 
 _TARGETS: dict[type, TargetKind] = {
     SoftmaxCrossEntropy: "class",
@@ -110,12 +137,28 @@ _TARGETS: dict[type, TargetKind] = {
     SquaredError: "number",
     AbsoluteError: "number",
     Huber: "number",
+    CTC: "label_sequence",
 }
 
 
 def target_kind(loss: Loss) -> TargetKind:
     """What the targets of a loss are."""
     return _TARGETS[type(loss)]
+
+
+def of_integers(loss: Loss) -> bool:
+    """Whether targets are classes, int64; else they are real numbers of the outputs' shape."""
+    return target_kind(loss) in ("class", "label_sequence")
+
+
+def steps_needed(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The steps that a path of each sample's labels takes at least: a blank lies between two that are equal.
+
+    Args:
+        labels: [N, labels], -1 after the last.
+    """
+    repeated = (labels[:, 1:] == labels[:, :-1]) & (labels[:, 1:] >= 0)
+    return np.asarray((labels >= 0).sum(axis=1) + repeated.sum(axis=1))
 
 
 def class_axis(outputs: tuple[int, ...]) -> int:
@@ -133,6 +176,8 @@ def loss_fault(loss: Loss, outputs: tuple[int, ...]) -> str:
     """What is wrong with a loss's numbers for outputs of a shape; "" if nothing is."""
     if isinstance(loss, Huber) and not 0 < loss.delta < math.inf:
         return f"loss.delta = {loss.delta} must be above 0 and finite"
+    if isinstance(loss, CTC):
+        return _ctc_fault(loss, outputs)
     if not isinstance(loss, SoftmaxCrossEntropy):
         return ""
     if len(outputs) > MAP_AXES:
@@ -154,3 +199,17 @@ def loss_fault(loss: Loss, outputs: tuple[int, ...]) -> str:
     if loss.ignore_index is not None and abs(loss.ignore_index) >= 1 << 31:
         return f"loss.ignore_index = {loss.ignore_index} must be a number of 32 bits"
     return ""
+
+
+def _ctc_fault(loss: CTC, outputs: tuple[int, ...]) -> str:
+    if len(outputs) != 2:
+        return f"the last layer gives {list(outputs)} a sample, and ctc reads [T, classes]"
+    steps, classes = outputs
+    if not 0 <= loss.blank < classes:
+        return f"loss.blank = {loss.blank} must be one of the {classes} classes, 0 to {classes - 1}"
+    if not 1 <= loss.most_labels <= steps:
+        return (
+            f"loss.most_labels = {loss.most_labels} must be from 1 to the {steps} steps of the outputs: "
+            "each label takes a step"
+        )
+    return "" if classes > 1 else "the last layer gives one class, and one is the blank"

@@ -40,10 +40,20 @@ def _softmax_cross_entropy(logits: Variable, labels: Any, loss: Loss) -> Variabl
     return F.mean(losses * (factors if weights is None else factors * weights[labels]))
 
 
+def _ctc(logits: Variable, labels: Any, loss: Loss) -> Variable:
+    """Of logits [N, T, C] and labels [N, L], -1 after the last."""
+    lengths = (labels >= 0).sum(axis=1).astype("int32")
+    filled = logits.xp.where(labels < 0, logits.xp.int32(0), labels)
+    return F.connectionist_temporal_classification(
+        F.separate(logits, axis=1), filled, loss.blank, label_length=lengths
+    )
+
+
 LOSSES: dict[str, Callable[[Variable, Any, Loss], Variable]] = {
     "softmax_cross_entropy": _softmax_cross_entropy,
     "binary_cross_entropy": lambda x, y, loss: F.mean(F.softplus(x) - x * y),
     "squared_error": lambda x, y, loss: F.mean_squared_error(x, y),
     "absolute_error": lambda x, y, loss: F.mean_absolute_error(x, y),
+    "ctc": _ctc,
     "huber": lambda x, y, loss: F.mean(F.huber_loss(x, y, loss.delta, reduce="no")),
 }

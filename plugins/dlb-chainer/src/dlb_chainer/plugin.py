@@ -69,6 +69,7 @@ class ChainerAdapter(Adapter):
         "squared_error": "native",
         "absolute_error": "native",
         "huber": "native",
+        "ctc": "native",
     }
     features = (
         "accumulate",

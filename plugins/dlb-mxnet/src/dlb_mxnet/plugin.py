@@ -79,6 +79,8 @@ class MXNetAdapter(Adapter):
         "squared_error": "native, times 2",
         "absolute_error": "native",
         "huber": "native, times delta",
+        "ctc": "native in float32 with the first or the last class as blank; else composed of the "
+        "forward variables",
     }
     features = (
         "accumulate",

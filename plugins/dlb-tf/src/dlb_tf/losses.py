@@ -35,11 +35,53 @@ def _softmax_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, loss: Loss) -> 
     return losses if counted is None else losses * tf.cast(counted, losses.dtype)
 
 
+def _ctc(logits: tf.Tensor, labels: tf.Tensor, loss: Loss) -> tf.Tensor:
+    """Of logits [N, T, C] and labels [N, L], -1 after the last; TensorFlow's own computes in float32."""
+    is_label = labels >= 0
+    lengths = tf.reduce_sum(tf.cast(is_label, tf.int32), 1)
+    if logits.dtype == tf.float64:
+        return _ctc_by_steps(logits, tf.where(is_label, labels, loss.blank), lengths, loss.blank)
+    return tf.nn.ctc_loss(
+        tf.cast(tf.where(is_label, labels, 0), tf.int32),
+        logits,
+        lengths,
+        tf.fill([tf.shape(logits)[0]], logits.shape[1]),
+        logits_time_major=False,
+        blank_index=loss.blank,
+    )
+
+
+def _ctc_by_steps(
+    logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, blank: int
+) -> tf.Tensor:
+    """The forward variables of Graves et al. 2006, of labels that are blanks after the last."""
+    count = 2 * labels.shape[1] + 1
+    blanks = tf.fill(tf.shape(labels), tf.cast(blank, labels.dtype))
+    pairs = tf.reshape(tf.stack([blanks, labels], 2), [-1, count - 1])
+    classes = tf.concat([pairs, blanks[:, :1]], 1)
+    skips = (classes[:, 2:] != classes[:, :-2]) & (classes[:, 2:] != tf.cast(blank, labels.dtype))
+    emitted = tf.gather(tf.nn.log_softmax(logits), classes, axis=2, batch_dims=1)
+    never = tf.cast(NEVER, logits.dtype)
+    missing = tf.fill(tf.shape(emitted[:, 0, :1]), never)
+    barred = tf.where(skips, tf.zeros_like(never), never)
+    state = emitted[:, 0] + tf.where(tf.range(count) < 2, tf.zeros_like(never), never)
+    for step in range(1, logits.shape[1]):
+        one = tf.concat([missing, state[:, :-1]], 1)
+        two = tf.concat([missing, missing, state[:, :-2] + barred], 1)
+        state = tf.reduce_logsumexp(tf.stack([state, one, two]), 0) + emitted[:, step]
+    last, states = 2 * lengths[:, None], tf.range(count)
+    ends = tf.where((states == last) | (states == last - 1), state, never)
+    return -tf.reduce_logsumexp(ends, 1)
+
+
+#: The logarithm of what no path reaches.
+NEVER = -1e30
 #: Keras's own have the mean over the last axis taken.
 LOSSES: dict[str, Callable[[tf.Tensor, tf.Tensor, Loss], tf.Tensor]] = {
     "softmax_cross_entropy": _softmax_cross_entropy,
     "binary_cross_entropy": lambda x, y, loss: tf.nn.sigmoid_cross_entropy_with_logits(y, x),
     "squared_error": lambda x, y, loss: keras.losses.mean_squared_error(y, x),
     "absolute_error": lambda x, y, loss: keras.losses.mean_absolute_error(y, x),
+    "ctc": _ctc,
     "huber": lambda x, y, loss: keras.losses.huber(y, x, loss.delta),
 }

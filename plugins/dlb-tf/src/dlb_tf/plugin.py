@@ -64,6 +64,7 @@ class TFAdapter(Adapter):
         "squared_error": "native",
         "absolute_error": "native",
         "huber": "native",
+        "ctc": "native; in float64, composed of the forward variables: TensorFlow's own computes in float32",
     }
     features = (
         "accumulate",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -39,10 +40,21 @@ def _softmax_cross_entropy(logits: Tensor, labels: Tensor, loss: Loss) -> Tensor
     return (losses * losses.new_tensor(loss.class_weights)[counted]).mean()
 
 
+def _ctc(logits: Tensor, labels: Tensor, loss: Loss) -> Tensor:
+    """Of logits [N, T, C] and labels [N, L], -1 after the last; torch's own mean is by label first."""
+    samples, steps, _ = logits.shape
+    lengths = (labels >= 0).sum(1)
+    every = torch.full_like(lengths, steps)
+    logarithms = logits.log_softmax(-1).transpose(0, 1)
+    losses = F.ctc_loss(logarithms, labels, every, lengths, loss.blank, reduction="sum")
+    return losses / samples
+
+
 LOSSES: dict[str, Callable[[Tensor, Tensor, Loss], Tensor]] = {
     "softmax_cross_entropy": _softmax_cross_entropy,
     "binary_cross_entropy": lambda x, y, loss: F.binary_cross_entropy_with_logits(x, y),
     "squared_error": lambda x, y, loss: F.mse_loss(x, y),
     "absolute_error": lambda x, y, loss: F.l1_loss(x, y),
+    "ctc": _ctc,
     "huber": lambda x, y, loss: F.huber_loss(x, y, delta=loss.delta),
 }

@@ -56,6 +56,7 @@ class TorchAdapter(Adapter):
         "squared_error": "native",
         "absolute_error": "native",
         "huber": "native",
+        "ctc": "native, its sum over samples; torch's own mean is divided by labels first",
     }
     features = (
         "accumulate",

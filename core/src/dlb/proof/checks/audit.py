@@ -45,7 +45,7 @@ from dlb.proof.updates import Updates
 from dlb.supervision.remote import Draw, RemoteModel, scratch_file, write_arrays
 from dlb.workload import SGD, Embedding, learning_rate, parameter_shapes, state_names
 from dlb.workload.initial import proof_masks
-from dlb.workload.losses import target_kind
+from dlb.workload.losses import of_integers
 from dlb.workload.shapes import trained_names
 from dlb_worker.arrays import WEIGHTS_READ, read_or_map
 from dlb_worker.sampling import drawn
@@ -471,8 +471,8 @@ class StepJudge:
             for name in ("inputs", "labels")
         }
         batch["inputs"] = as_dtype(batch["inputs"], self.referee.dtype)
-        classes = target_kind(self.referee.workload.loss) == "class"
-        batch["labels"] = batch["labels"].astype(np.int64 if classes else self.referee.dtype)
+        integers = of_integers(self.referee.workload.loss)
+        batch["labels"] = batch["labels"].astype(np.int64 if integers else self.referee.dtype)
         write_arrays(path, batch)
         order = np.arange(len(batch["labels"]), dtype=np.int64)[None]
         self.referee.train(path, order, input_mode="memory", first_step=audited.step)
