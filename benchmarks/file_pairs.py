@@ -6,7 +6,7 @@ Tools: ``opset``, ONNX's conversion to its newest operator set; ``onnxsim`` and 
 installed; ``runtime-basic`` and ``runtime-extended``, ONNX Runtime's optimiser without and with its own
 operators. A tool that changes nothing but names makes a pair, too. All but ``opset`` may compute constants in
 float32, so that numbers of the second file are rounded otherwise: ``deviates`` is then right. The table has
-what dlb says first.
+what dlb says first. It is written pair by pair, and pairs that it has are not made again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib.util
+import itertools
 import subprocess
 import sys
 import tempfile
@@ -70,22 +71,37 @@ def main() -> int:
         for path in asked.paths
         for file in (sorted(path.glob("*.onnx")) if path.is_dir() else [path])
     ]
-    rows = []
+    rows = read(asked.csv) if asked.csv and asked.csv.exists() else []
+    done = {(row["source"], row["file"], row["tool"]) for row in rows}
     with tempfile.TemporaryDirectory() as folder:
-        for file in files:
-            for tool in tools:
-                made = Path(folder) / "made.onnx"
-                made.unlink(missing_ok=True)
-                row = {"file": file.name, "tool": tool, **compared(file, made, TOOLS[tool])}
-                rows.append(row)
-                print(*row.values(), sep=": ", file=sys.stderr, flush=True)
-    if asked.csv:
-        with asked.csv.open("w", newline="", encoding="utf-8") as opened:
-            table = csv.DictWriter(opened, ["file", "tool", "verdict", "says"], lineterminator="\n")
-            table.writeheader()
-            table.writerows(rows)
+        for file, tool in itertools.product(files, tools):
+            about = {"source": file.resolve().parent.name, "file": file.name, "tool": tool}
+            if tuple(about.values()) in done:
+                continue
+            made = Path(folder) / "made.onnx"
+            made.unlink(missing_ok=True)
+            rows.append({**about, **compared(file, made, TOOLS[tool])})
+            print(*rows[-1].values(), sep=": ", file=sys.stderr, flush=True)
+            if asked.csv:
+                add(asked.csv, rows[-1])
     show(rows)
     return 0
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """The rows of a table."""
+    with path.open(newline="", encoding="utf-8") as opened:
+        return list(csv.DictReader(opened))
+
+
+def add(path: Path, row: dict[str, str]) -> None:
+    """Add a row to a table, and its head if it is new."""
+    new = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as opened:
+        table = csv.DictWriter(opened, list(row), lineterminator="\n")
+        if new:
+            table.writeheader()
+        table.writerow(row)
 
 
 def _installed(tool: str) -> bool:
