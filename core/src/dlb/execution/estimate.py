@@ -19,6 +19,7 @@ from dlb.execution import kept_proofs
 from dlb.execution.measure import TRIAL_SECONDS, TRIAL_STEPS, Plan
 from dlb.matrix import SweepCell
 from dlb.measure.steady import WARMUP_SECONDS
+from dlb.provenance import available_cores
 from dlb.record import StoredRecord
 from dlb.request import Request, proof_batch
 from dlb.workload import Model, infer_shapes, multiply_adds, parameter_shapes, workload_hash
@@ -155,7 +156,8 @@ def _most_like(request: Request, earlier: Sequence[StoredRecord]) -> StoredRecor
 def _computed_step(request: Request) -> float:
     """Seconds of a step by the number of multiply-adds."""
     work = PASSES * _work(request.workload.model) * request.batch_size
-    cores = request.threads * request.workers
+    # Threads that share a core are no faster; of many, each step waits for the last.
+    cores = min(request.threads * request.workers, available_cores())
     return max(1e-4, work / (LAYER_SHARE * _float32_rate() * cores))
 
 
@@ -173,9 +175,8 @@ def _memory(request: Request, like: StoredRecord | None) -> int:
             return peak
     size = 8 if request.dtype == "float64" else 4
     model = request.workload.model
-    each = (
-        WEIGHT_COPIES * _parameters(model) + _values(model) * request.batch_size // request.workers
-    )
+    samples = request.batch_size // request.workers // request.workload.optimizer.accumulate
+    each = WEIGHT_COPIES * _parameters(model) + _values(model) * samples
     return request.workers * (PROCESS_BYTES + each * size)
 
 
