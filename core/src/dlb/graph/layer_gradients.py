@@ -101,7 +101,9 @@ def _gelu_slope(layer: L.GELU, x: Array) -> Any:
 
 
 def _sigmoid_slope(layer: L.Sigmoid, x: Array) -> Any:
-    return sigmoid(x) * sigmoid(-x)
+    """In float32 from its value alone, as frameworks do, which keep no more: what it lacks of 1 is rounded."""
+    value = sigmoid(x)
+    return value * (1 - value) if x.dtype == np.float32 else value * sigmoid(-x)
 
 
 _elementwise(L.ReLU, lambda layer, x: x > 0)
