@@ -63,6 +63,18 @@ def test_sequences_of_labels(adapter: Adapter, name: str, blank: int, dtype: str
         _assert_loss(adapter, TEXTS[name], by, dtype, seed=seed)
 
 
+def test_sequences_of_labels_that_are_far_from_likely(adapter: Adapter) -> None:
+    """Probabilities of large logits are 0 or 1; their logarithms are not."""
+    model, by = TEXTS["text"], W.CTC(most_labels=3)
+    adapter.require(model, "float64", loss=by)
+    weights = {name: 1e3 * array for name, array in random_weights(model).items()}
+    inputs, labels = random_batch(model, loss=by)
+    found = adapter.build(model, weights, loss=by).gradients(inputs, labels)
+    true = truth.loss(model, weights, inputs, labels, by=by)
+    assert abs(float(found.loss) - true) <= FLOAT64 * abs(true)
+    assert_gradients(found, model, weights, inputs, labels, "float64", by=by)
+
+
 @pytest.mark.parametrize(
     ("name", "by", "dtype"),
     [

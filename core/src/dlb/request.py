@@ -325,6 +325,10 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     # A model that is built for proofs also receives whole batches of the run.
     rows = max(batch, timed_batch, update_batch, request.batch_size)
     masks = proof_masks(model, request.seed, rows)
+    if request.workers > 1 and parts > 1:
+        # Each part begins with the first masks: those of several workers and of one are then the same.
+        again = np.arange(rows) % (per_worker_batch // parts)
+        masks = {name: mask[again] for name, mask in masks.items()}
 
     def reference(samples: int) -> Reference:
         inputs = proof_inputs(model, request.seed, samples)

@@ -121,7 +121,10 @@ class CTCFormula(Formula):
         places = add(
             "Add", add("Unsqueeze", classes, held([1])), held(np.zeros((1, steps, 1), int))
         )
-        logarithms = add("LogSoftmax", outputs, axis=-1)
+        # The logarithm of a softmax may be that of a share that has underflowed.
+        shifted = add("Sub", outputs, add("ReduceMax", outputs, axes=[-1], keepdims=1))
+        total = add("ReduceSum", add("Exp", shifted), held([-1]), keepdims=1)
+        logarithms = add("Sub", shifted, add("Log", total))
         emitted = add("GatherElements", logarithms, places, axis=2)
         starts = held(np.where(np.arange(count) < 2, 0.0, _NEVER)[None])
         state = add("Add", nodes.step(emitted, 0), starts)

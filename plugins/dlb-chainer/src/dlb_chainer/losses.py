@@ -41,14 +41,32 @@ def _softmax_cross_entropy(logits: Variable, labels: Any, loss: Loss) -> Variabl
 
 
 def _ctc(logits: Variable, labels: Any, loss: Loss) -> Variable:
-    """Of logits [N, T, C] and labels [N, L], -1 after the last."""
-    lengths = (labels >= 0).sum(axis=1).astype("int32")
-    filled = logits.xp.where(labels < 0, logits.xp.int32(0), labels)
-    return F.connectionist_temporal_classification(
-        F.separate(logits, axis=1), filled, loss.blank, label_length=lengths
-    )
+    """Of logits [N, T, C] and labels [N, L], -1 after the last: the forward variables of Graves et al. 2006.
+
+    Chainer's own takes logarithms of probabilities, which large logits make 0.
+    """
+    xp, samples, count = logits.xp, len(labels), 2 * labels.shape[1] + 1
+    classes = xp.full((samples, count), loss.blank, "int32")
+    classes[:, 1::2] = xp.where(labels < 0, loss.blank, labels)
+    skips = (classes[:, 2:] != classes[:, :-2]) & (classes[:, 2:] != loss.blank)
+    barred = xp.where(skips, 0, NEVER).astype(logits.dtype)
+    starts = xp.where(xp.arange(count) < 2, 0, NEVER).astype(logits.dtype)
+    missing = xp.full((samples, 1), NEVER, logits.dtype)
+    rows = xp.arange(samples)[:, None]
+    logarithms = [F.log_softmax(step) for step in F.separate(logits, axis=1)]
+    emitted = [F.get_item(step, (rows, classes)) for step in logarithms]
+    state = emitted[0] + xp.broadcast_to(starts, (samples, count))
+    for each in emitted[1:]:
+        one = F.concat([missing, state[:, :-1]], axis=1)
+        two = F.concat([missing, missing, state[:, :-2] + barred], axis=1)
+        state = F.logsumexp(F.stack([state, one, two]), axis=0) + each
+    last, states = 2 * (labels >= 0).sum(axis=1, keepdims=True), xp.arange(count)
+    ends = xp.where((states == last) | (states == last - 1), 0, NEVER).astype(logits.dtype)
+    return -F.mean(F.logsumexp(state + ends, axis=1))
 
 
+#: The logarithm of what no path reaches.
+NEVER = -1e30
 LOSSES: dict[str, Callable[[Variable, Any, Loss], Variable]] = {
     "softmax_cross_entropy": _softmax_cross_entropy,
     "binary_cross_entropy": lambda x, y, loss: F.mean(F.softplus(x) - x * y),

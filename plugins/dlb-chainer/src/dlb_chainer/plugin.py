@@ -69,7 +69,7 @@ class ChainerAdapter(Adapter):
         "squared_error": "native",
         "absolute_error": "native",
         "huber": "native",
-        "ctc": "native",
+        "ctc": "composed of the forward variables: Chainer's own loses large logits",
     }
     features = (
         "accumulate",
