@@ -51,7 +51,7 @@ def test_what_float32_cannot_tell_is_compared_in_float64(
     apart = outputs * np.float32(1 + 1e-4)
     failed = check_export(CHECK, "float32", {"logits": outputs}, {"logits": apart})
     assert failed.verdict == "failed"
-    judged = judge_rounding(CHECK, failed, own, weights, path, inputs, outputs)
+    judged = judge_rounding(CHECK, failed, own, weights, path, inputs, outputs, apart)
     assert judged.verdict == verdict
     assert ("float32 rounding makes an error of" in describe(judged)) == (verdict == "passed")
 
@@ -65,6 +65,51 @@ def test_a_runtime_that_is_further_off_than_rounding_fails(tmp_path: Path) -> No
     wrong = outputs * np.float32(1.01)
     failed = check_export(CHECK, "float32", {"logits": wrong}, {"logits": outputs})
     judged = judge_rounding(
-        CHECK, failed, canonical_graph(FAR, weights), weights, path, inputs, wrong
+        CHECK, failed, canonical_graph(FAR, weights), weights, path, inputs, wrong, outputs
     )
+    assert judged is failed
+
+
+def test_a_model_that_is_further_off_than_rounding_fails(tmp_path: Path) -> None:
+    """However right its file is."""
+    weights = far_weights()
+    path = tmp_path / "exported.onnx"
+    path.write_bytes(canonical_graph(FAR, weights).SerializeToString())
+    inputs = np.random.default_rng(0).standard_normal((16, 6)).astype(np.float32)
+    (outputs,) = run_exported(path, inputs)
+    wrong = outputs * np.float32(1.01)
+    failed = check_export(CHECK, "float32", {"logits": outputs}, {"logits": wrong})
+    graph = canonical_graph(FAR, weights)
+    judged = judge_rounding(CHECK, failed, graph, weights, path, inputs, outputs, wrong)
+    assert judged is failed
+
+
+#: A sigmoid far from its middle, whose value ONNX Runtime rounds as if it were near 1.
+SMALL = W.Model(
+    input=W.Input(shape=(6,)),
+    nodes=(
+        W.Node(name="a", layer=W.Linear(out_features=4, bias_init=W.Fill(value=-7.0))),
+        W.Node(name="s", layer=W.Sigmoid()),
+    ),
+)
+
+
+def test_the_runtimes_own_error_is_not_the_models(tmp_path: Path) -> None:
+    weights = initial_weights(SMALL, 0)
+    graph = canonical_graph(SMALL, weights)
+    path = tmp_path / "exported.onnx"
+    path.write_bytes(graph.SerializeToString())
+    inputs = 0.01 * np.random.default_rng(0).standard_normal((16, 6)).astype(np.float32)
+    (outputs,) = run_exported(path, inputs)
+    logits = (
+        inputs.astype(np.float64) @ weights["a.weight"].T.astype(np.float64) + weights["a.bias"]
+    )
+    own = (1 / (1 + np.exp(-logits))).astype(np.float32)
+    failed = check_export(CHECK, "float32", {"logits": outputs}, {"logits": own})
+    if failed.verdict == "failed":  # as it is with some of its kernels
+        judged = judge_rounding(CHECK, failed, graph, weights, path, inputs, outputs, own)
+        assert judged.verdict == "passed"
+    wrong = outputs + np.float32(1e-5)
+    failed = check_export(CHECK, "float32", {"logits": wrong}, {"logits": own})
+    judged = judge_rounding(CHECK, failed, graph, weights, path, inputs, wrong, own)
     assert judged is failed

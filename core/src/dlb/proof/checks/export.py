@@ -84,7 +84,8 @@ def prove_export(
         result = check_export(check, model.dtype, {"logits": logits}, {"logits": own})
         if result.verdict != "failed" or model.dtype != "float32":
             return result
-        return judge_rounding(check, result, canonical, model.weights()[0], exported, batch, logits)
+        weights = model.weights()[0]
+        return judge_rounding(check, result, canonical, weights, exported, batch, logits, own)
 
     def weights(check: Check) -> CheckResult:
         return check_exported_weights(check, model.workload.model, model.weights()[0], exported)
