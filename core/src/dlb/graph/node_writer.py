@@ -85,6 +85,10 @@ class NodeWriter:
         self.constants.append(numpy_helper.from_array(array, name))
         return name
 
+    def shape(self, *sizes: int) -> str:
+        """The sizes of a Reshape."""
+        return self.held(sizes, np.int64)
+
     def add(self, operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
         """Add a node; returns its output."""
         name = output or f"{self.node.output[0]}/{len(self.nodes)}"

@@ -21,6 +21,7 @@ from dlb.graph.control_flow import CONTROL_FLOW, without_control_flow
 from dlb.graph.copies import COPY_OPERATORS
 from dlb.graph.evaluate import Evaluator, NodeFailed, names_read
 from dlb.graph.layout import LAYOUT
+from dlb.graph.live_statistics import with_live_statistics
 from dlb.graph.liveness import live_names
 from dlb.graph.precision import REAL_TYPES, in_precision
 from dlb.graph.recurrent_steps import RECURRENT, with_steps
@@ -70,6 +71,8 @@ BATCH_SIZE, LEARNING_RATE = 32, 0.01
 #: Operators after the logits that are part of the loss in training: of classes, and of shares.
 _SOFTMAX, _SIGMOID = ("Softmax", "LogSoftmax"), "Sigmoid"
 _COPIES = ("Cast", "Identity")
+#: Operators of which some are written out where no layer is what they compute.
+_WRITTEN_OUT = RECURRENT | {"BatchNormalization"}
 
 
 #: How often a graph is read whose input or blocks are misread.
@@ -200,7 +203,7 @@ def _import(
     """
     refused: list[Exception] = []
     plain = _written_out(file)
-    for model in (plain, _steps_written_out(file, plain)):
+    for model in (plain, _more_written_out(plain)):
         for form in _forms(model, trained=not any_output) if model is not None else ():
             try:
                 return _import_graph(replace(file, model=form), path, any_output, chosen)
@@ -209,22 +212,23 @@ def _import(
     raise refused[0]
 
 
-def _steps_written_out(file: ModelFile, plain: onnx.ModelProto) -> onnx.ModelProto | None:
-    """The model with the steps of recurrent operators that no layer is; None if it has none.
+def _more_written_out(plain: onnx.ModelProto) -> onnx.ModelProto | None:
+    """The model with operators written out that no layer is, which are recurrent or normalise; None without.
 
     Raises:
         UnsupportedError: what is written out computes something else.
     """
-    if RECURRENT.isdisjoint(node.op_type for node in plain.graph.node):
+    if _WRITTEN_OUT.isdisjoint(node.op_type for node in plain.graph.node):
         return None
     try:
-        stepped = with_steps(plain, trace(plain))
+        traced = trace(plain)
     except NodeFailed:
         return None
-    if stepped is plain:
+    written = with_steps(with_live_statistics(plain, traced), traced)
+    if written is plain:
         return None
-    _check_written_out("recurrent operators", plain, stepped)
-    return stepped
+    _check_written_out("operators", plain, written)
+    return written
 
 
 def _written_out(file: ModelFile) -> onnx.ModelProto:
