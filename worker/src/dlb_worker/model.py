@@ -159,6 +159,11 @@ class Optimizer(_Attributes):
     kind: str
     attributes: Mapping[str, Any]
 
+    @property
+    def accumulate(self) -> int:
+        """How many equal parts a step takes its batch in."""
+        return int(self.attributes.get("accumulate", 1))
+
 
 @dataclass(frozen=True)
 class Workload:
