@@ -67,7 +67,9 @@ __all__ = ["FileLayout", "ImportedModel", "import_file"]
 Array = npt.NDArray[Any]
 
 #: Training settings, unless the command line changes them.
-BATCH_SIZE, LEARNING_RATE = 32, 0.01
+BATCH_SIZE = 32
+#: Of a squared error, whose gradient grows with the outputs, and of losses of decisions.
+SMALL_RATE, LEARNING_RATE = 0.001, 0.01
 #: Operators after the logits that are part of the loss in training: of classes, and of shares.
 _SOFTMAX, _SIGMOID = ("Softmax", "LogSoftmax"), "Sigmoid"
 _COPIES = ("Cast", "Identity")
@@ -337,7 +339,9 @@ def _import_graph(
         ),
         batch_size=BATCH_SIZE,
         data=Data(name=SYNTHETIC),
-        optimizer=SGD(learning_rate=LEARNING_RATE),
+        optimizer=SGD(
+            learning_rate=SMALL_RATE if isinstance(loss, SquaredError) else LEARNING_RATE
+        ),
         loss=loss,
         model=model,
         onnx=file.sha256,
