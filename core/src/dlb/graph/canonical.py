@@ -44,6 +44,7 @@ __all__ = [
     "canonical_graph",
     "layers_graph",
     "loss_graph",
+    "with_weights",
 ]
 
 OPSET = 17
@@ -188,6 +189,20 @@ def loss_graph(
         *_weight_inputs(model, weights, element_type),
     ]
     return _model(graph, inputs, [loss_output, *values, *_running_outputs(graph, element_type)])
+
+
+def with_weights(
+    graph: onnx.ModelProto, weights: Mapping[str, npt.NDArray[Any]]
+) -> onnx.ModelProto:
+    """A copy of a canonical graph with other weights, by name, in its own dtype."""
+    model = onnx.ModelProto()
+    model.CopyFrom(graph)
+    for tensor in model.graph.initializer:
+        if tensor.name in weights:
+            kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            array = np.asarray(weights[tensor.name], kind)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return model
 
 
 def _build_graph(

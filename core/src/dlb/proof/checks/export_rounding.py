@@ -92,16 +92,10 @@ def judge_rounding(
 
 def _run_canonical(canonical: onnx.ModelProto, weights: Tensors, inputs: Array) -> Array:
     """What ONNX Runtime computes of the canonical graph with these weights, in float32."""
-    import onnx
-
+    from dlb.graph.canonical import with_weights
     from dlb.graph.runtime import run_model
 
-    model = onnx.ModelProto()
-    model.CopyFrom(canonical)
-    for tensor in model.graph.initializer:
-        if tensor.name in weights:
-            array = np.asarray(weights[tensor.name], np.float32)
-            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    model = with_weights(canonical, weights)
     return run_model(model.SerializeToString(), {input_names(model)[0]: inputs})[0]
 
 
