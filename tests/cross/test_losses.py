@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,6 +35,19 @@ LOSSES: dict[str, float | None] = {
 }
 
 
+def trained(dlb: Dlb, path: Path, steps: int) -> list[dict[str, Any]]:
+    """What each adapter's training came to; all are proven."""
+    on = [word for adapter in ADAPTERS for word in ("--on", adapter)]
+    words = ("--steps", str(steps), "--out", str(path.parent / "out"), "--json")
+    done = dlb("run", str(path), *on, *ONE_THREAD, *words)
+    assert done.returncode == 0, done.stderr + done.stdout[-3000:]
+    document = json.loads(done.stdout)
+    assert document["proven"] is True
+    qualities = [one["quality"] for one in document["records"]]
+    assert len(qualities) == len(ADAPTERS)
+    return qualities
+
+
 @pytest.mark.parametrize(
     "loss",
     [pytest.param(each, marks=[pytest.mark.long] * (n > 0)) for n, each in enumerate(LOSSES)],
@@ -47,14 +61,7 @@ def test_a_loss_is_the_same_on_every_adapter(dlb: Dlb, tmp_path: Path, loss: str
     np.savez(tmp_path / "mine.npz", inputs=inputs, labels=targets)
     path = tmp_path / "targets.toml"
     path.write_text(WORKLOAD.replace("PATH", str(tmp_path / "mine.npz")).replace("LOSS", loss))
-    on = [word for adapter in ADAPTERS for word in ("--on", adapter)]
-    words = ("--steps", "80", "--out", str(tmp_path / "out"), "--json")
-    done = dlb("run", str(path), *on, *ONE_THREAD, *words)
-    assert done.returncode == 0, done.stderr + done.stdout[-3000:]
-    document = json.loads(done.stdout)
-    assert document["proven"] is True
-    qualities = [one["quality"] for one in document["records"]]
-    assert len(qualities) == len(ADAPTERS)
+    qualities = trained(dlb, path, steps=80)
     first = qualities[0]["test_loss"]
     for quality in qualities:
         assert quality["test_loss"] == pytest.approx(first, rel=1e-3)
@@ -98,14 +105,7 @@ def test_texts_are_learnt_on_every_adapter(dlb: Dlb, tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", inputs=inputs, labels=labels)
     path = tmp_path / "text.toml"
     path.write_text(TEXT.replace("PATH", str(tmp_path / "mine.npz")))
-    on = [word for adapter in ADAPTERS for word in ("--on", adapter)]
-    words = ("--steps", "100", "--out", str(tmp_path / "out"), "--json")
-    done = dlb("run", str(path), *on, *ONE_THREAD, *words)
-    assert done.returncode == 0, done.stderr + done.stdout[-3000:]
-    document = json.loads(done.stdout)
-    assert document["proven"] is True
-    qualities = [one["quality"] for one in document["records"]]
-    assert len(qualities) == len(ADAPTERS)
+    qualities = trained(dlb, path, steps=100)
     for quality in qualities:
         assert quality["test_accuracy"] > 0.8
         assert quality["test_loss"] == pytest.approx(qualities[0]["test_loss"], rel=1e-2)

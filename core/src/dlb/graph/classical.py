@@ -68,16 +68,16 @@ def _linear_regressor(write: NodeWriter) -> bool:
 
 
 def _linear_classifier(write: NodeWriter) -> bool:
-    """Scores of all classes; and the class of the largest, unless classes are called by text."""
+    """Scores of all classes, and the class of the largest: an integer, or text."""
     given = write.attributes
-    classes = given.get("classlabels_ints", ())
-    count = len(classes) or len(given.get("classlabels_strings", ()))
-    scores = _linear(write, count)
-    if scores is None or (write.uses(0) and not classes):
+    names = [name.decode() for name in given.get("classlabels_strings", ())]
+    classes = np.array(given.get("classlabels_ints") or names, object if names else np.int64)
+    scores = _linear(write, len(classes))
+    if scores is None:
         return False
     if write.uses(0):
         largest = write.add("ArgMax", scores, axis=1, keepdims=0)
-        write.end(write.add("Gather", write.held(classes, np.int64), largest))
+        write.end(write.add("Gather", write.held(classes, classes.dtype), largest))
     return write.end(scores, 1)
 
 
