@@ -33,12 +33,13 @@ from dlb.workload import (
     infer_shapes,
     type_name,
 )
-from dlb.workload.losses import CTC, classes_and_places, steps_needed, target_kind
+from dlb.workload.losses import CTC, classes_and_places, target_kind
 
 __all__ = [
     "SYNTHETIC",
     "Samples",
     "count_samples",
+    "ctc_steps",
     "load_samples",
     "model_signature",
     "noise",
@@ -470,7 +471,7 @@ def _check_label_sequences(workload: Workload, loss: CTC, source: Source) -> Non
         )
     outside = (labels < -1) | (labels >= classes) | (labels == loss.blank)
     gaps = (labels[:, 1:] >= 0) & (labels[:, :-1] < 0)
-    needed = steps_needed(labels)
+    needed = ctc_steps(labels)
     for wrong, reason in (
         (
             outside.any(axis=1),
@@ -481,3 +482,13 @@ def _check_label_sequences(workload: Workload, loss: CTC, source: Source) -> Non
     ):
         if wrong.any():
             raise RequestError(f"{name}, sample {int(wrong.argmax())}: {reason} (loss: ctc)")
+
+
+def ctc_steps(labels: Array) -> Array:
+    """The steps that a path of each sample's labels takes at least: a blank lies between two that are equal.
+
+    Args:
+        labels: [N, labels], -1 after the last.
+    """
+    repeated = (labels[:, 1:] == labels[:, :-1]) & (labels[:, 1:] >= 0)
+    return np.asarray((labels >= 0).sum(axis=1) + repeated.sum(axis=1))

@@ -11,9 +11,10 @@ import pytest
 from dlb.graph.canonical import loss_graph
 from dlb.graph.evaluate import evaluate
 from dlb.graph.losses import formula
+from dlb.samples import ctc_steps
 from dlb.workload import CTC, Input, Linear, Model, Node
 from dlb.workload.initial import initial_weights
-from dlb.workload.losses import loss_fault, steps_needed
+from dlb.workload.losses import loss_fault
 
 STEPS, CLASSES = 6, 4
 #: None, one, several, repeated, and as many as there are steps for.
@@ -108,7 +109,7 @@ def test_the_most_probable_classes_are_read() -> None:
 
 
 def test_two_equal_labels_take_a_blank_between_them() -> None:
-    assert steps_needed(np.array(LABELS)).tolist() == [0, 1, 2, 3, 6, 4]
+    assert ctc_steps(np.array(LABELS)).tolist() == [0, 1, 2, 3, 6, 4]
 
 
 @pytest.mark.parametrize(

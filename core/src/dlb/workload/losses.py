@@ -11,9 +11,6 @@ from __future__ import annotations
 import math
 from typing import Literal, Union
 
-import numpy as np
-import numpy.typing as npt
-
 from dlb.workload.optimizers import Part
 
 __all__ = [
@@ -29,7 +26,6 @@ __all__ = [
     "classes_and_places",
     "loss_fault",
     "of_integers",
-    "steps_needed",
     "target_kind",
 ]
 
@@ -149,16 +145,6 @@ def target_kind(loss: Loss) -> TargetKind:
 def of_integers(loss: Loss) -> bool:
     """Whether targets are classes, int64; else they are real numbers of the outputs' shape."""
     return target_kind(loss) in ("class", "label_sequence")
-
-
-def steps_needed(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The steps that a path of each sample's labels takes at least: a blank lies between two that are equal.
-
-    Args:
-        labels: [N, labels], -1 after the last.
-    """
-    repeated = (labels[:, 1:] == labels[:, :-1]) & (labels[:, 1:] >= 0)
-    return np.asarray((labels >= 0).sum(axis=1) + repeated.sum(axis=1))
 
 
 def class_axis(outputs: tuple[int, ...]) -> int:
