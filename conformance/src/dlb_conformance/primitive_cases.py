@@ -50,6 +50,7 @@ _ANY_NUMBER = (
         "leaky_relu",
     ),
     *("mish", "neg", "round", "selu", "sign", "silu", "sin", "sinh", "softplus", "softsign"),
+    "straight_through_round",
 )
 _POSITIVE = ("log", "pow", "reciprocal", "sqrt")
 _OF_SHARES = ("acos", "asin", "atanh", "tan")
@@ -95,7 +96,9 @@ def _functions(
 
 #: Functions without attributes that exporters do not write in parts.
 WHOLE_FUNCTIONS = _functions(
-    (9,), ("asinh", "atan", "ceil", "cosh", "floor", "round", "sign", "sinh"), ()
+    (9,),
+    ("asinh", "atan", "ceil", "cosh", "floor", "round", "sign", "sinh", "straight_through_round"),
+    (),
 )
 #: Every function of features; of maps some that are composed.
 ELEMENTWISE = {

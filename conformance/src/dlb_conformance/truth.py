@@ -7,7 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlb import workload as W
-from dlb.graph.canonical import LABELS, LOSS, canonical_graph, loss_graph
+from dlb.graph.canonical import (
+    LABELS,
+    LOSS,
+    canonical_graph,
+    loss_graph,
+    rounding_offsets,
+)
 from dlb.graph.evaluate import Evaluator
 
 from .subject import PLAIN_LOSS, Arrays
@@ -59,7 +65,11 @@ class Slope:
 
 
 class Loss:
-    """The loss of one batch in training mode, as a function of the parameters and the input."""
+    """The loss of one batch in training mode, as a function of the parameters and the input.
+
+    A straight-through rounding adds what it adds here, wherever these are moved: so a derivative is that by its
+    gradient.
+    """
 
     def __init__(
         self,
@@ -70,7 +80,19 @@ class Loss:
         masks: Arrays = _NO_MASKS,
         by: W.Loss = PLAIN_LOSS,
     ) -> None:
-        graph = loss_graph(model, weights, dtype="float64", training=True, masks=masks, loss=by)
+        def start() -> Arrays:
+            own = values(model, weights, inputs, training=True, masks=masks)
+            return {model.input.name: inputs, **own}
+
+        graph = loss_graph(
+            model,
+            weights,
+            dtype="float64",
+            training=True,
+            masks=masks,
+            offsets=rounding_offsets(model, start),
+            loss=by,
+        )
         self._evaluator = Evaluator(graph)
         self._fixed = {model.input.name: inputs, LABELS: labels}
         self._start = {

@@ -15,8 +15,7 @@ from dlb.errors import UnsupportedError
 from dlb.graph.canonical import canonical_graph
 from dlb.graph.evaluate import evaluate
 from dlb.imported import import_file
-from dlb.imported.real_numbers import QUANTISED
-from dlb.proof.findings.workload import SharedLayers
+from dlb.proof.findings.workload import SharedLayers, StraightThrough
 
 
 def after_conv(*nodes: onnx.NodeProto, **held: np.ndarray) -> onnx.ModelProto:
@@ -169,9 +168,7 @@ def test_the_layers_compute_what_the_operators_do(name: str, tmp_path: Path) -> 
     model, wanted = FILES[name]
     if any(node.op_type == "RMSNormalization" for node in model.graph.node):
         model.opset_import[0].version = 23
-    # Nothing is trained through quantised numbers.
-    quantised = any(node.op_type in QUANTISED for node in model.graph.node)
-    found = import_file(saved(tmp_path, model), any_output=quantised)
+    found = import_file(saved(tmp_path, model))
     assert wanted <= set(kinds(found.workload.model)), kinds(found.workload.model)
     _assert_same(model, found)
 
@@ -227,9 +224,15 @@ def test_what_is_compared_with_infinity_is_refused(tmp_path: Path) -> None:
         import_file(saved(tmp_path, model))
 
 
-def test_a_quantised_file_is_no_workload(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"node 'q'.*nothing is trained"):
-        import_file(saved(tmp_path, FILES["quantised numbers"][0]))
+@pytest.mark.parametrize("name", ["quantised numbers", "quantised channels"])
+def test_a_quantised_file_is_trained_straight_through_its_roundings(
+    name: str, tmp_path: Path
+) -> None:
+    path = saved(tmp_path, FILES[name][0])
+    found = import_file(path)
+    functions = [getattr(node.layer, "function", "") for node in found.workload.model.nodes]
+    assert functions.count("straight_through_round") == 1
+    assert StraightThrough(roundings=1) in [finding.cause for finding in found.file_check.findings]
 
 
 def looped(*inside: onnx.NodeProto, **held: np.ndarray) -> onnx.ModelProto:

@@ -150,6 +150,7 @@ _FUNCTION_OPERATORS = {
     "hard_sigmoid": "HardSigmoid",
     "hard_swish": "HardSwish",
     "leaky_relu": "LeakyRelu",
+    "straight_through_round": "Round",
 }
 
 

@@ -12,7 +12,7 @@ The graph has opset 17 and IR version 8, which ONNX 1.13 and later read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -33,6 +33,7 @@ from dlb.workload.losses import (
     target_kind,
 )
 from dlb.workload.model import Model
+from dlb.workload.primitives import Elementwise
 from dlb.workload.shapes import Shape, infer_shapes, parameter_shapes
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "canonical_graph",
     "layers_graph",
     "loss_graph",
+    "rounding_offsets",
     "with_weights",
 ]
 
@@ -152,6 +154,7 @@ def loss_graph(
     outputs: Outputs = "logits",
     training: bool = False,
     masks: Masks = _NO_MASKS,
+    offsets: Masks = _NO_MASKS,
     loss: Loss = _DEFAULT_LOSS,
 ) -> onnx.ModelProto:
     """The canonical graph followed by the loss.
@@ -161,11 +164,15 @@ def loss_graph(
     else they are targets of the last value's shape, in the graph's ``dtype``. The first output is ``loss``, a
     scalar. Those of :func:`canonical_graph` follow.
 
+    Args:
+        offsets: by layer name, what a straight-through rounding adds instead of rounding, [batch, *shape]:
+            those of :func:`rounding_offsets` make the derivative of the loss the straight-through gradient.
+
     Raises:
         WorkloadError: as :func:`canonical_graph`; the loss does not accept the logits' shape; or a
             layer or the input is called ``labels`` or ``loss``.
     """
-    graph, shapes, element_type = _build_graph(model, weights, dtype, training, masks)
+    graph, shapes, element_type = _build_graph(model, weights, dtype, training, masks, offsets)
     reserved = {LABELS, LOSS} & set(shapes)
     if reserved:
         raise WorkloadError(
@@ -191,6 +198,23 @@ def loss_graph(
     return _model(graph, inputs, [loss_output, *values, *_running_outputs(graph, element_type)])
 
 
+def rounding_offsets(model: Model, values: Callable[[], Mapping[str, npt.NDArray[Any]]]) -> Masks:
+    """How far each straight-through rounding is from what it reads, by layer name.
+
+    Args:
+        values: gives every layer's value and the model's input, by name; called if there is such a rounding.
+    """
+    roundings = [
+        node
+        for node in model.wired()
+        if isinstance(node.layer, Elementwise) and node.layer.function == "straight_through_round"
+    ]
+    if not roundings:
+        return {}
+    found = values()
+    return {node.name: found[node.name] - found[node.inputs[0]] for node in roundings}
+
+
 def with_weights(
     graph: onnx.ModelProto, weights: Mapping[str, npt.NDArray[Any]]
 ) -> onnx.ModelProto:
@@ -211,11 +235,12 @@ def _build_graph(
     dtype: Precision,
     training: bool,
     masks: Masks,
+    offsets: Masks = _NO_MASKS,
 ) -> tuple[Graph, dict[str, Shape], int]:
     if dtype not in _ELEMENT_TYPES:
         raise WorkloadError(f"dtype = '{dtype}' must be one of {', '.join(_ELEMENT_TYPES)}")
     shapes = infer_shapes(model)
-    graph = Graph(np.dtype(dtype), training, masks)
+    graph = Graph(np.dtype(dtype), training, masks, offsets)
     if weights is not None:
         parameters = parameter_shapes(model)
         _check_weights(parameters, weights)

@@ -1,7 +1,7 @@
 """Functions of single numbers: formula, derivative and ONNX operator of each.
 
 Where a function has no derivative, one number counts, for all adapters: ``abs`` has 0 at 0; ``ceil``,
-``floor``, ``round`` and ``sign`` have 0 everywhere; ``elu``,
+``floor``, ``round`` and ``sign`` have 0 everywhere, and ``straight_through_round`` has 1; ``elu``,
 ``leaky_relu`` and ``selu`` have the left one at 0; ``clip`` and ``hard_sigmoid`` have, at a bound, that
 between the bounds.
 Formulas are those of https://onnx.ai/onnx/operators/. They compute in the type of their input.
@@ -157,6 +157,7 @@ FUNCTIONS: Mapping[str, Function] = {
         bounded=True,
     ),
     "sqrt": Function("Sqrt", np.sqrt, lambda x: 0.5 / np.sqrt(x), limited=True),
+    "straight_through_round": Function("Round", np.round, np.ones_like),
     "tan": Function("Tan", np.tan, lambda x: 1 + np.tan(x) ** 2, limited=True),
 }
 

@@ -20,11 +20,14 @@ __all__ = ["DECOMPOSED_OPERATORS", "NAMED", "FoundFunction", "decomposed", "name
 
 Array = npt.NDArray[Any]
 
-#: Functions by their ONNX operator, but for those that have rules of their own.
+#: Functions by their ONNX operator, but for those that have rules of their own, and for a gradient that no
+#: graph shows.
 NAMED: Mapping[str, str] = {
     function.operator: name
     for name, function in FUNCTIONS.items()
-    if function.operator and function.operator not in ("Clip", "HardSigmoid", "HardSwish")
+    if function.operator
+    and function.operator not in ("Clip", "HardSigmoid", "HardSwish")
+    and name != "straight_through_round"
 }
 _TESTS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not"}
 _ARITHMETIC = {"Add", "Cast", "Div", "Identity", "Mul", "Neg", "Pow", "Reciprocal", "Sub", "Sum"}

@@ -36,17 +36,23 @@ class Graph:
         dtype: of every real number in it.
         training: whether batch normalisation uses the batch's statistics.
         masks: what dropout multiplies by in training, by layer name.
+        offsets: what straight-through roundings add instead of rounding, by layer name.
         nodes: in order.
         initializers: by name.
         running: shapes of the running statistics that training outputs, by name.
     """
 
     def __init__(
-        self, dtype: np.dtype[Any], training: bool, masks: Mapping[str, npt.NDArray[Any]]
+        self,
+        dtype: np.dtype[Any],
+        training: bool,
+        masks: Mapping[str, npt.NDArray[Any]],
+        offsets: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
         self.dtype = dtype
         self.training = training
         self.masks = masks
+        self.offsets = offsets or {}
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, npt.NDArray[Any]] = {}
         self.running: dict[str, Shape] = {}
@@ -286,6 +292,10 @@ def _elementwise(
             for side in ("min", "max")
         ]
         graph.node("Clip", [*inputs, *bounds], name)
+        return
+    if name in graph.offsets:
+        offset = graph.initializer(f"{name}/offset", graph.offsets[name])
+        graph.node("Add", [*inputs, offset], name)
         return
     if layer.function == "affine":
         steps = [

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 import onnx
 from onnx import helper
 
-from dlb.graph import classical, contributed
+from dlb.graph import classical, contributed, quantised_operators
 from dlb.graph.node_writer import OWN, NodeWriter, opset_of, ranks_of
 
 __all__ = ["with_onnx_operators"]
@@ -15,7 +15,7 @@ __all__ = ["with_onnx_operators"]
 _Rule = Callable[[NodeWriter], bool]
 _BY_DOMAIN: Mapping[str, Mapping[str, _Rule]] = {
     classical.CLASSICAL: classical.RULES,
-    contributed.CONTRIBUTED: contributed.RULES,
+    contributed.CONTRIBUTED: {**contributed.RULES, **quantised_operators.RULES},
 }
 
 

@@ -31,8 +31,9 @@ from dlb.imported.check import MAX_LISTED, compare_with_file, truncate_at
 from dlb.imported.einsum import with_matrix_products
 from dlb.imported.importer import Importer
 from dlb.imported.layers import BlockMisread, InputMisread, UnsupportedNode, unsupported
+from dlb.imported.quantised import has_whole_weights, quantises, with_straight_through
 from dlb.imported.reading import AS_IT_IS, SIZES, Reading, choose, padding_tests
-from dlb.imported.real_numbers import QUANTISED, as_real_numbers
+from dlb.imported.real_numbers import as_real_numbers
 from dlb.imported.rules import RULES
 from dlb.imported.slices import split_into_slices
 from dlb.imported.tied_weights import tie_weights
@@ -42,7 +43,13 @@ from dlb.proof.distance import figures, passes
 from dlb.proof.files.inputs import LARGEST_INPUT
 from dlb.proof.files.read import ModelFile, read_model_file, tensors_of
 from dlb.proof.findings import Finding
-from dlb.proof.findings.workload import LossChosen, NodeIsLoss, ReadAs, RoundedWeights
+from dlb.proof.findings.workload import (
+    LossChosen,
+    NodeIsLoss,
+    ReadAs,
+    RoundedWeights,
+    StraightThrough,
+)
 from dlb.proof.tolerances import FLOAT64_TOLERANCE
 from dlb.report.sentences import describe, sentence
 from dlb.samples import SYNTHETIC
@@ -204,14 +211,16 @@ def _import(
     Raises the reason why they are not read as they are: its names are the file's own.
     """
     refused: list[Exception] = []
-    plain = _written_out(file)
+    plain, quantised = _written_out(file), quantises(file.model)
     for model in (plain, _more_written_out(plain)):
-        for form in _forms(model, trained=not any_output) if model is not None else ():
+        for form in _forms(model) if model is not None else ():
             try:
-                return _import_graph(replace(file, model=form), path, any_output, chosen)
+                own = replace(file, model=form)
+                return _import_graph(own, path, any_output, chosen, quantised)
             except (UnsupportedError, UnsupportedNode) as reason:
                 refused.append(reason)
-    raise refused[0]
+    # Quantised numbers are in no file that is read as it is.
+    raise refused[-1 if quantised else 0]
 
 
 def _more_written_out(plain: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -278,17 +287,12 @@ def _check_written_out(what: str, model: onnx.ModelProto, written: onnx.ModelPro
         raise UnsupportedError(f"its {what}, written out, compute something else than the file")
 
 
-def _forms(model: onnx.ModelProto, *, trained: bool) -> Iterator[onnx.ModelProto]:
-    """The model, with operators that ONNX defines by others as those, and with real numbers for truths.
-
-    Quantised numbers stay where something is trained: nothing is, through them.
-    """
+def _forms(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
+    """The model, with operators that ONNX defines by others as those, and with real numbers for truths."""
     plain = with_bodies(pair(model), _READ)
     inner = with_bodies(plain)
     for form in (plain, inner) if inner is not plain else (plain,):
         yield part_constants(form)
-        if trained and any(node.op_type in QUANTISED for node in form.graph.node):
-            continue
         try:
             real = as_real_numbers(form)
         except UnsupportedError:
@@ -298,7 +302,7 @@ def _forms(model: onnx.ModelProto, *, trained: bool) -> Iterator[onnx.ModelProto
 
 
 def _import_graph(
-    file: ModelFile, path: Path, any_output: bool, chosen: Sequence[Finding]
+    file: ModelFile, path: Path, any_output: bool, chosen: Sequence[Finding], quantised: bool
 ) -> ImportedModel:
     shape = file.inputs[0].shape
     if shape is None or len(shape) < 2:
@@ -321,6 +325,9 @@ def _import_graph(
         *read, {name: layer.shape for name, layer in importer.layers.items()}
     )
     findings = [*chosen, *findings, *tying_findings]
+    if quantised and not any_output:
+        nodes, count = with_straight_through(nodes)
+        findings += [Finding(cause=StraightThrough(roundings=count))] if count else []
     input_layer = importer.layers[importer.input]
     model = Model(
         input=Input(name=importer.input, shape=input_layer.shape[1:], kind=importer.kind),
@@ -440,7 +447,7 @@ def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
     To run a network takes seconds and gigabytes.
 
     Raises:
-        UnsupportedNode: the output depends on an operator that no layer has, or nothing is trained through it.
+        UnsupportedNode: the output depends on an operator that no layer has.
         UnsupportedError: there are no weights, and ``trained`` is true.
     """
     graph = onnx.inliner.inline_local_functions(model).graph if model.functions else model.graph
@@ -452,12 +459,6 @@ def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
             needed |= names_read(node)
     for node in graph.node:
         names = set(node.output) & live & needed
-        if names and node.op_type in QUANTISED and trained:
-            raise unsupported(
-                node,
-                "it is of quantised numbers, through which nothing is trained; `dlb diff` compares such files, "
-                "and dlb.onnx_backend computes them",
-            )
         # An If may have a constant condition.
         if names and node.op_type not in _READ and node.op_type != "If":
             if node.op_type in CONTROL_FLOW:
@@ -466,9 +467,12 @@ def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
                     "how often it runs depends on the input, or its rounds are too many to be written out",
                 )
             raise unsupported(node, "dlb has no layer for this operator")
-    if trained and not any(
-        tensor.data_type in REAL_TYPES and math.prod(tensor.dims) > 1
-        for tensor in tensors_of(model)
+    if trained and not (
+        has_whole_weights(model)
+        or any(
+            tensor.data_type in REAL_TYPES and math.prod(tensor.dims) > 1
+            for tensor in tensors_of(model)
+        )
     ):
         raise UnsupportedError(
             "it holds no weights, so there is nothing to train; `dlb diff` compares such files"

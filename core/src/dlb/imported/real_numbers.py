@@ -184,6 +184,13 @@ class _Graph:
         self.constants[real] = array.reshape(shape)
         return real
 
+    def one_number(self, zero: str) -> int | None:
+        """The zero point, 0 if there is none; None if it depends on the input, or channels differ in it."""
+        if not zero:
+            return 0
+        numbers = np.unique(self.traced.values[zero])
+        return int(numbers[0]) if zero not in self.traced.live and numbers.size == 1 else None
+
     def number(self, value: float) -> str:
         """The name of a constant number."""
         name = f"dlb/{value:g}"
@@ -223,13 +230,23 @@ class _Parts:
         return self.add("Mul", x, self.along(scale, axis), last=last) if scale else x
 
     def quantized(self, x: str, scale: str, zero: str, axis: int) -> str:
-        """x / scale, rounded, plus zero, within the bounds of the type."""
-        x = self.add("Round", self.add("Div", x, self.along(scale, axis)))
-        if zero and not self.is_zero(zero):
-            x = self.add("Add", x, self.along(zero, axis))
+        """x / scale, rounded, plus zero, within the bounds of the type.
+
+        Bounds come before the rounding where one zero point is known: after it, many numbers are at a bound,
+        where a gradient has two sides.
+        """
+        x = self.add("Div", x, self.along(scale, axis))
         bounds = np.iinfo(self.graph.traced.values[self.node.output[0]].dtype)
-        low, high = self.graph.number(bounds.min), self.graph.number(bounds.max)
-        return self.add("Clip", x, low, high, last=True)
+        offset = self.graph.one_number(zero)
+        if offset is None:
+            low, high = self.graph.number(bounds.min), self.graph.number(bounds.max)
+            moved = self.add("Add", self.add("Round", x), self.along(zero, axis))
+            return self.add("Clip", moved, low, high, last=True)
+        low, high = (self.graph.number(bound - offset) for bound in (bounds.min, bounds.max))
+        x = self.add("Clip", x, low, high)
+        if not offset:
+            return self.add("Round", x, last=True)
+        return self.add("Add", self.add("Round", x), self.graph.number(offset), last=True)
 
     def is_zero(self, name: str) -> bool:
         """Whether a value is a constant of zeros."""

@@ -393,11 +393,19 @@ class Reference:
         return self._compute_once("loss", self._make_loss_evaluator)
 
     def _make_loss_evaluator(self) -> Evaluator:
-        from dlb.graph.canonical import loss_graph
+        from dlb.graph.canonical import loss_graph, rounding_offsets
         from dlb.graph.evaluate import Evaluator
 
-        masks = self._batch_masks(self.inputs)
+        def values() -> Mapping[str, Array]:
+            return {self.model.input.name: self.inputs, **self.training_layers}
+
         graph = loss_graph(
-            self.model, None, dtype="float64", training=True, masks=masks, loss=self.loss
+            self.model,
+            None,
+            dtype="float64",
+            training=True,
+            masks=self._batch_masks(self.inputs),
+            offsets=rounding_offsets(self.model, values),
+            loss=self.loss,
         )
         return Evaluator(graph)

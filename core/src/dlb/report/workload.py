@@ -208,6 +208,12 @@ def _loss_chosen(cause: workload.LossChosen, finding: Finding, adapter: str) -> 
     return f"'{cause.output}' is trained by {cause.loss.replace('_', ' ')} (--set loss.type gives another)"
 
 
+@renders(workload.StraightThrough)
+def _straight_through(cause: workload.StraightThrough, finding: Finding, adapter: str) -> str:
+    count = f"{cause.roundings} rounding{'s' if cause.roundings > 1 else ''}"
+    return f"{count} of quantised numbers: the gradient is that of the identity (straight-through)"
+
+
 @renders(workload.ReadAs)
 def _read_as(cause: workload.ReadAs, finding: Finding, adapter: str) -> str:
     parts = [f"{name} = {size}" for name, size in cause.sizes]

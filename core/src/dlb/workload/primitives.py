@@ -72,6 +72,7 @@ ElementwiseFunction = Literal[
     "softplus",
     "softsign",
     "sqrt",
+    "straight_through_round",
     "tan",
 ]
 
@@ -92,6 +93,8 @@ class Elementwise(_Primitive, tag="elementwise", kw_only=True, frozen=True):
 
     Attributes:
         function: its name; :data:`dlb.graph.elementwise.FUNCTIONS` has the formulas.
+            ``straight_through_round`` is ``round`` with the gradient of the identity, by which quantised
+            networks are trained (Bengio et al. 2013, arXiv:1308.3432).
         alpha: a number of ``affine``, ``celu``, ``elu``, ``hard_sigmoid``, ``leaky_relu`` and ``pow``.
         beta: a number of ``affine`` and ``hard_sigmoid``.
         min, max: bounds of ``clip``; without one, that side has none.

@@ -385,6 +385,7 @@ OPERATORS = {
     "floor": "Floor",
     "round": "Round",
     "sign": "Sign",
+    "straight_through_round": "Round",
 }
 CONVERTERS = {
     **dict.fromkeys(OPERATORS, _operator),

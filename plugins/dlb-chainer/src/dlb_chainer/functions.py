@@ -116,6 +116,10 @@ def softsign(inputs: Variable) -> Variable:
     return inputs / (1 + F.absolute(inputs))
 
 
+def straight_through_round(inputs: Variable) -> Variable:
+    return inputs + (rounded(inputs).array - inputs.array)
+
+
 #: By the function's name.
 FUNCTIONS = {
     "abs": F.absolute,
@@ -152,6 +156,7 @@ FUNCTIONS = {
     "softplus": F.softplus,
     "softsign": softsign,
     "sqrt": F.sqrt,
+    "straight_through_round": straight_through_round,
     "tan": F.tan,
 }
 

@@ -77,6 +77,12 @@ def selu(F: Any, x: Any, dtype: str) -> Any:
     return elu(F, x, dtype, 1.6732632423543772848) * 1.0507009873554804934
 
 
+def straight_through_round(F: Any, x: Any, dtype: str) -> Any:
+    """Exported as a rounding."""
+    result = rounded(F, x, dtype)
+    return result if EXPORTING.get() else x + F.BlockGrad(result - x)
+
+
 #: By the function's name: of the module of operators, the input, the dtype and the numbers.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": lambda F, x, dtype: F.abs(x),
@@ -113,6 +119,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "softplus": lambda F, x, dtype: F.Activation(x, act_type="softrelu"),
     "softsign": lambda F, x, dtype: F.softsign(x),
     "sqrt": lambda F, x, dtype: F.sqrt(x),
+    "straight_through_round": straight_through_round,
     "tan": lambda F, x, dtype: F.tan(x),
 }
 

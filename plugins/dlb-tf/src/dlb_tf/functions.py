@@ -66,6 +66,12 @@ def selu(inputs: tf.Tensor) -> tf.Tensor:
     return 1.0507009873554804934 * elu(inputs, 1.6732632423543772848)
 
 
+def straight_through_round(inputs: tf.Tensor) -> tf.Tensor:
+    """Exported as a rounding."""
+    rounded = tf.round(inputs)
+    return rounded if EXPORTING.get() else inputs + tf.stop_gradient(rounded - inputs)
+
+
 #: By the function's name.
 FUNCTIONS = {
     "abs": tf.abs,
@@ -102,6 +108,7 @@ FUNCTIONS = {
     "softplus": tf.nn.softplus,
     "softsign": tf.nn.softsign,
     "sqrt": tf.sqrt,
+    "straight_through_round": straight_through_round,
     "tan": tf.tan,
 }
 

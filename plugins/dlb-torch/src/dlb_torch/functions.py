@@ -46,6 +46,12 @@ def softplus(inputs: Tensor) -> Tensor:
     return F.softplus(inputs, threshold=36)
 
 
+def straight_through_round(inputs: Tensor) -> Tensor:
+    """Exported as a rounding."""
+    rounded = torch.round(inputs)
+    return rounded if torch.onnx.is_in_onnx_export() else inputs + (rounded - inputs).detach()
+
+
 #: By the function's name.
 FUNCTIONS = {
     "abs": torch.abs,
@@ -82,6 +88,7 @@ FUNCTIONS = {
     "softplus": softplus,
     "softsign": F.softsign,
     "sqrt": torch.sqrt,
+    "straight_through_round": straight_through_round,
     "tan": torch.tan,
 }
 #: torch's names of a function's numbers, where they are others.

@@ -57,6 +57,7 @@ AnyCause = Union[
     workload.SameNumbers,
     workload.SharedLayers,
     workload.SmallerBatch,
+    workload.StraightThrough,
     workload.TiedWeights,
     workload.TrainedNotFinite,
     workload.WorkersCompared,

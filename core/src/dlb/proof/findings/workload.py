@@ -33,6 +33,7 @@ __all__ = [
     "RoundingGrows",
     "SameNumbers",
     "SmallerBatch",
+    "StraightThrough",
     "TiedWeights",
     "TrainedNotFinite",
     "WorkersCompared",
@@ -236,6 +237,12 @@ class LossChosen(Cause, frozen=True, kw_only=True):
 
     output: str
     loss: str
+
+
+class StraightThrough(Cause, frozen=True, kw_only=True):
+    """Roundings of a quantised file whose gradient is that of the identity: a fact."""
+
+    roundings: int
 
 
 class ReadAs(Cause, frozen=True, kw_only=True):

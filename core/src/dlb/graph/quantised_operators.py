@@ -1,0 +1,112 @@
+"""ONNX Runtime's operators of quantised numbers, as ONNX's own of what these stand for.
+
+Each dequantises its inputs, computes an operator of real numbers, and quantises the result. Their meaning:
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dlb.graph.node_writer import NodeWriter
+
+__all__ = ["RULES"]
+
+
+def _given(*names: str) -> list[str]:
+    return [name for name in names if name]
+
+
+def _real(write: NodeWriter, place: int, **axis: int) -> str:
+    """An input as real numbers; its scale and zero point come after it."""
+    names = (write.input(each) for each in range(place, place + 3))
+    return write.add("DequantizeLinear", *_given(*names), **axis)
+
+
+def _end(write: NodeWriter, value: str, place: int) -> bool:
+    """Quantise the result by the scale and the zero point at a place and after it."""
+    scale, zero = write.input(place), write.input(place + 1)
+    return write.end(write.add("QuantizeLinear", value, *_given(scale, zero)))
+
+
+def _of_one(operator: str, *attributes: str) -> Callable[[NodeWriter], bool]:
+    """An operator of one value: with it, the scale and zero point of it and of the result."""
+
+    def rule(write: NodeWriter) -> bool:
+        if write.attributes.get("channels_last", 0):
+            return False
+        kept = {name: write.attributes[name] for name in attributes if name in write.attributes}
+        return _end(write, write.add(operator, _real(write, 0), **kept), 3)
+
+    return rule
+
+
+def _of_two(operator: str) -> Callable[[NodeWriter], bool]:
+    def rule(write: NodeWriter) -> bool:
+        return _end(write, write.add(operator, _real(write, 0), _real(write, 3)), 6)
+
+    return rule
+
+
+def _mean(write: NodeWriter) -> bool:
+    axes, keepdims = write.attributes["axes"], write.attributes["keepdims"]
+    given = (_real(write, 0),)
+    if write.opset < 18:
+        return _end(write, write.add("ReduceMean", *given, axes=axes, keepdims=keepdims), 3)
+    places = write.shape(*axes)
+    return _end(write, write.add("ReduceMean", *given, places, keepdims=keepdims), 3)
+
+
+def _concat(write: NodeWriter) -> bool:
+    values = [_real(write, place) for place in range(2, len(write.node.input), 3)]
+    return _end(write, write.add("Concat", *values, axis=write.attributes["axis"]), 0)
+
+
+def _where(write: NodeWriter) -> bool:
+    chosen = write.add("Where", write.input(0), _real(write, 1), _real(write, 4))
+    return _end(write, chosen, 7)
+
+
+def _gemm(write: NodeWriter) -> bool:
+    """The integers that are added have both scales; without a scale of its own the result stays real."""
+    kept = {name: write.attributes[name] for name in ("transA", "transB") if name in write.attributes}
+    second = _real(write, 3, axis=0 if kept.get("transB", 0) else 1)
+    value = write.add("Gemm", _real(write, 0), second, **kept)
+    if write.input(6):
+        added = write.add("Cast", write.input(6), to=write.element)
+        scale = write.add("Mul", write.input(1), write.input(4))
+        value = write.add("Add", value, write.add("Mul", added, scale))
+    alpha = write.attributes.get("alpha", 1.0)
+    value = value if alpha == 1.0 else write.add("Mul", value, write.held(alpha))
+    return _end(write, value, 7) if write.input(7) else write.end(value)
+
+
+def _product_to_real(write: NodeWriter) -> bool:
+    """MatMulIntegerToFloat: two of integers, both scales, both zero points, and what is added."""
+    first = write.add("DequantizeLinear", *_given(*(write.input(place) for place in (0, 2, 4))))
+    second = write.add("DequantizeLinear", *_given(*(write.input(place) for place in (1, 3, 5))))
+    return write.end(write.sum(write.add("MatMul", first, second), write.input(6)))
+
+
+def _quantize(write: NodeWriter, operator: str) -> bool:
+    kept = {name: write.attributes[name] for name in ("axis",) if name in write.attributes}
+    return write.end(write.add(operator, *_given(*write.node.input), **kept))
+
+
+_WINDOWS = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
+RULES: dict[str, Callable[[NodeWriter], bool]] = {
+    "DequantizeLinear": lambda write: _quantize(write, "DequantizeLinear"),
+    "MatMulIntegerToFloat": _product_to_real,
+    "QGemm": _gemm,
+    "QLinearAdd": _of_two("Add"),
+    "QLinearAveragePool": _of_one("AveragePool", *_WINDOWS),
+    "QLinearConcat": _concat,
+    "QLinearGlobalAveragePool": _of_one("GlobalAveragePool"),
+    "QLinearLeakyRelu": _of_one("LeakyRelu", "alpha"),
+    "QLinearMul": _of_two("Mul"),
+    "QLinearReduceMean": _mean,
+    "QLinearSigmoid": _of_one("Sigmoid"),
+    "QLinearSoftmax": _of_one("Softmax", "axis"),
+    "QLinearWhere": _where,
+    "QuantizeLinear": lambda write: _quantize(write, "QuantizeLinear"),
+}
