@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dlb.proof.reference import Reference
+from dlb.proof.tolerances import SLOPE_TOLERANCE
 from dlb.samples import noise, random_labels
-from dlb.workload import BatchNorm, Dropout, Input, Linear, Model, Node, ReLU
+from dlb.workload import BatchNorm, Dropout, Elementwise, Input, Linear, Model, Node, ReLU
 from dlb.workload.initial import initial_weights
 
 
@@ -40,3 +41,21 @@ def test_training_is_another_pass_where_a_layer_does_something_else_in_it():
     dropped = reference(Linear(out_features=4), Dropout(rate=0.5), masks=mask)
     expected = dropped.layers["layer0"] * mask["layer1"] * 2
     np.testing.assert_allclose(dropped.training_layers["layer1"], expected, rtol=1e-15)
+
+
+def test_slopes_are_those_of_the_straight_through_gradient(monkeypatch):
+    """Where most of what is rounded is 0, and no smaller than 0 for a ReLU."""
+    through = Elementwise(function="straight_through_round")
+    layers = (Linear(out_features=8), through, ReLU(), Linear(out_features=3))
+    truth = reference(*layers)
+    assert (truth.training_layers["layer1"] == 0).mean() > 0.3
+    given = truth.gradients(truth.training_layers)
+    parameters = {name: array for name, array in given.items() if name.startswith("layer")}
+    slopes = truth.slopes(parameters, given["input"], 0)
+    assert max(slope.error for slope in slopes.values()) < SLOPE_TOLERANCE
+    wrong = reference(*layers)
+    monkeypatch.setattr(
+        wrong, "_gradients_off_ties", lambda: {n: 1.01 * g for n, g in given.items()}
+    )
+    slopes = wrong.slopes(parameters, given["input"], 0)
+    assert min(slope.error for slope in slopes.values()) > SLOPE_TOLERANCE

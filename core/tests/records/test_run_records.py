@@ -9,6 +9,7 @@ import subprocess
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jsonschema
@@ -18,6 +19,7 @@ import pytest
 from dlb import record
 from dlb.errors import RecordError, RequestError
 from dlb.failure import Failure
+from dlb.proof import certificate
 from dlb.proof.certificate import Baseline, Certificate, CheckResult, Figure
 from dlb.proof.findings import Finding, LayerFacts
 from dlb.proof.findings.workload import LayerDiffers
@@ -116,9 +118,10 @@ def test_round_trip_and_schema(one: Record, tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_shipped_schema_is_that_of_the_record() -> None:
-    assert record.schema() == record.make_schema()
-    jsonschema.Draft202012Validator.check_schema(json.loads(record.schema()))
+@pytest.mark.parametrize("form", [record, certificate])
+def test_shipped_schema_is_that_of_the_form(form: ModuleType) -> None:
+    assert form.schema() == form.make_schema()
+    jsonschema.Draft202012Validator.check_schema(json.loads(form.schema()))
 
 
 def test_names_sort_by_time_and_are_file_names() -> None:

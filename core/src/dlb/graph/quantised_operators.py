@@ -7,6 +7,7 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from dlb.graph.node_writer import NodeWriter
 
@@ -17,7 +18,7 @@ def _given(*names: str) -> list[str]:
     return [name for name in names if name]
 
 
-def _real(write: NodeWriter, place: int, **axis: int) -> str:
+def _real(write: NodeWriter, place: int, **axis: Any) -> str:
     """An input as real numbers; its scale and zero point come after it."""
     names = (write.input(each) for each in range(place, place + 3))
     return write.add("DequantizeLinear", *_given(*names), **axis)
@@ -48,15 +49,6 @@ def _of_two(operator: str) -> Callable[[NodeWriter], bool]:
     return rule
 
 
-def _mean(write: NodeWriter) -> bool:
-    axes, keepdims = write.attributes["axes"], write.attributes["keepdims"]
-    given = (_real(write, 0),)
-    if write.opset < 18:
-        return _end(write, write.add("ReduceMean", *given, axes=axes, keepdims=keepdims), 3)
-    places = write.shape(*axes)
-    return _end(write, write.add("ReduceMean", *given, places, keepdims=keepdims), 3)
-
-
 def _concat(write: NodeWriter) -> bool:
     values = [_real(write, place) for place in range(2, len(write.node.input), 3)]
     return _end(write, write.add("Concat", *values, axis=write.attributes["axis"]), 0)
@@ -69,7 +61,9 @@ def _where(write: NodeWriter) -> bool:
 
 def _gemm(write: NodeWriter) -> bool:
     """The integers that are added have both scales; without a scale of its own the result stays real."""
-    kept = {name: write.attributes[name] for name in ("transA", "transB") if name in write.attributes}
+    kept = {
+        name: write.attributes[name] for name in ("transA", "transB") if name in write.attributes
+    }
     second = _real(write, 3, axis=0 if kept.get("transB", 0) else 1)
     value = write.add("Gemm", _real(write, 0), second, **kept)
     if write.input(6):
@@ -104,7 +98,6 @@ RULES: dict[str, Callable[[NodeWriter], bool]] = {
     "QLinearGlobalAveragePool": _of_one("GlobalAveragePool"),
     "QLinearLeakyRelu": _of_one("LeakyRelu", "alpha"),
     "QLinearMul": _of_two("Mul"),
-    "QLinearReduceMean": _mean,
     "QLinearSigmoid": _of_one("Sigmoid"),
     "QLinearSoftmax": _of_one("Softmax", "axis"),
     "QLinearWhere": _where,

@@ -480,9 +480,13 @@ class Importer:
         return False
 
     def is_rounded(self, name: str) -> bool:
-        """Whether only operators that round read a value: a number before them is part of a formula."""
-        readers = [node.op_type for node in self.trace.nodes if name in node.input]
-        return bool(readers) and set(readers) <= {"Ceil", "Floor", "Round", "Sign"}
+        """Whether only operators that round read a value, in bounds or not: a number before is of a formula."""
+        readers = [node for node in self.trace.nodes if name in node.input]
+        return bool(readers) and all(
+            node.op_type in ("Ceil", "Floor", "Round", "Sign")
+            or (node.op_type == "Clip" and self.is_rounded(node.output[0]))
+            for node in readers
+        )
 
     def add(
         self,

@@ -41,6 +41,8 @@ STEPS = (1e-8, 1e-9, 3e-10)
 LOGIT_ROUNDINGS = 4
 #: Directions that are tried. Their median error excludes one direction that crosses a kink.
 DIRECTIONS = 3
+#: How far straight-through roundings are moved at most, in steps of what is rounded.
+OFF_TIES = 0.25
 
 
 @dataclass(frozen=True)
@@ -301,11 +303,19 @@ class Reference:
 
         Directions are random unit vectors. The result is the slope of median error.
 
+        A straight-through gradient is the derivative of another loss, that of a constant addition where the
+        model rounds. If there is one, the reference's own gradients are tried instead, next to the model's
+        values: the adapter's are compared with the reference's anyway.
+
         Args:
             gradients: gradients of every trained parameter, float64, by ``layer.parameter``.
             inputs: gradient of the input; None if the input is integers.
             seed: seed of the directions.
         """
+        if self._offsets:
+            own = self._compute_once("gradients off ties", self._gradients_off_ties)
+            gradients = {name: own[name] for name in gradients}
+            inputs = own["input"] if inputs is not None else None
         moved = {"all parameters": gradients}
         if inputs is not None:
             moved["input"] = {self.model.input.name: inputs}
@@ -393,11 +403,8 @@ class Reference:
         return self._compute_once("loss", self._make_loss_evaluator)
 
     def _make_loss_evaluator(self) -> Evaluator:
-        from dlb.graph.canonical import loss_graph, rounding_offsets
+        from dlb.graph.canonical import loss_graph
         from dlb.graph.evaluate import Evaluator
-
-        def values() -> Mapping[str, Array]:
-            return {self.model.input.name: self.inputs, **self.training_layers}
 
         graph = loss_graph(
             self.model,
@@ -405,7 +412,34 @@ class Reference:
             dtype="float64",
             training=True,
             masks=self._batch_masks(self.inputs),
-            offsets=rounding_offsets(self.model, values),
+            offsets=self._offsets,
             loss=self.loss,
         )
         return Evaluator(graph)
+
+    @property
+    def _offsets(self) -> Mapping[str, Array]:
+        """What straight-through roundings add in differences, by layer name."""
+        return self._compute_once("offsets", self._drawn_offsets)
+
+    def _drawn_offsets(self) -> dict[str, Array]:
+        """How far each is from what it reads, and a drawn part of a step more.
+
+        Rounded values are often equal, or 0, where a maximum or a ReLU has no derivative.
+        """
+        from dlb.graph.canonical import rounding_offsets
+
+        exact = rounding_offsets(
+            self.model, lambda: {self.model.input.name: self.inputs, **self.training_layers}
+        )
+        generator = np.random.default_rng(0)
+        return {
+            name: offset + generator.uniform(-OFF_TIES, OFF_TIES, offset.shape)
+            for name, offset in exact.items()
+        }
+
+    def _gradients_off_ties(self) -> dict[str, Array]:
+        """The reference's own gradients, from values with :attr:`_offsets`."""
+        names = [node.name for node in self.model.nodes]
+        base = {self.model.input.name: self.inputs, "labels": self.labels, **self.weights}
+        return self.gradients(self._loss_evaluator().run(base, names))
