@@ -479,6 +479,20 @@ class DequantizeLinear(_Operator):
         return (moved * scale,)
 
 
+class DynamicQuantizeLinear(_Operator):
+    """Numbers as integers of 8 bits between their least and largest; the reference keeps these in float32."""
+
+    def _run(self, x: Array, **_: Any) -> tuple[Array, Array, Array]:
+        below, above = max(0.0, -float(x.min())), max(0.0, float(x.max()))
+        scale = x.dtype.type((above + below or 1.0) / 255)
+        zero = np.rint(below / scale)
+        return (
+            np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8),
+            np.asarray(scale),
+            np.uint8(zero),
+        )
+
+
 class OneHot(_Operator):
     """The depth may be an array of one number, which the reference refuses."""
 
@@ -648,6 +662,7 @@ OPERATORS = (
     GRU,
     RNN,
     DequantizeLinear,
+    DynamicQuantizeLinear,
     GatherElements,
     OneHot,
     Loop,

@@ -14,19 +14,25 @@ import msgspec
 import onnx
 from onnx import TensorProto
 
+from dlb.imported.real_numbers import DYNAMIC
 from dlb.proof.files.read import nodes_within, tensors_of
 from dlb.workload import Elementwise, Node
 
-__all__ = ["has_whole_weights", "quantises", "with_straight_through"]
+__all__ = ["by_sample", "has_whole_weights", "quantises", "with_straight_through"]
 
 #: Operators that round what depends on the input.
-_ROUNDING = frozenset(("DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"))
+_ROUNDING = frozenset((DYNAMIC, "QLinearConv", "QLinearMatMul", "QuantizeLinear"))
 _WHOLE = (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16)
 
 
 def quantises(model: onnx.ModelProto) -> bool:
     """Whether a model rounds numbers to those of a smaller type."""
     return any(node.op_type in _ROUNDING for node in nodes_within(model.graph.node))
+
+
+def by_sample(model: onnx.ModelProto) -> bool:
+    """Whether a model has dynamic quantisation, whose scales are those of a batch."""
+    return any(node.op_type == DYNAMIC for node in nodes_within(model.graph.node))
 
 
 def has_whole_weights(model: onnx.ModelProto) -> bool:

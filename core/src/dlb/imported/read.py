@@ -31,9 +31,9 @@ from dlb.imported.check import MAX_LISTED, compare_with_file, truncate_at
 from dlb.imported.einsum import with_matrix_products
 from dlb.imported.importer import Importer
 from dlb.imported.layers import BlockMisread, InputMisread, UnsupportedNode, unsupported
-from dlb.imported.quantised import has_whole_weights, quantises, with_straight_through
+from dlb.imported.quantised import by_sample, has_whole_weights, quantises, with_straight_through
 from dlb.imported.reading import AS_IT_IS, SIZES, Reading, choose, padding_tests
-from dlb.imported.real_numbers import as_real_numbers
+from dlb.imported.real_numbers import DYNAMIC, as_real_numbers
 from dlb.imported.rules import RULES
 from dlb.imported.slices import split_into_slices
 from dlb.imported.tied_weights import tie_weights
@@ -211,16 +211,16 @@ def _import(
     Raises the reason why they are not read as they are: its names are the file's own.
     """
     refused: list[Exception] = []
-    plain, quantised = _written_out(file), quantises(file.model)
+    plain = _written_out(file)
     for model in (plain, _more_written_out(plain)):
-        for form in _forms(model) if model is not None else ():
+        for form in _forms(model, trained=not any_output) if model is not None else ():
             try:
                 own = replace(file, model=form)
-                return _import_graph(own, path, any_output, chosen, quantised)
+                return _import_graph(own, path, any_output, chosen, file.model)
             except (UnsupportedError, UnsupportedNode) as reason:
                 refused.append(reason)
     # Quantised numbers are in no file that is read as it is.
-    raise refused[-1 if quantised else 0]
+    raise refused[-1 if quantises(file.model) else 0]
 
 
 def _more_written_out(plain: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -265,14 +265,18 @@ def _written_out(file: ModelFile) -> onnx.ModelProto:
     return straight
 
 
-def _check_written_out(what: str, model: onnx.ModelProto, written: onnx.ModelProto) -> None:
-    """Run both on noise.
+def _check_written_out(
+    what: str, model: onnx.ModelProto, written: onnx.ModelProto, *, one_sample: bool = False
+) -> None:
+    """Run both on noise: on one sample of a batch, or on all.
 
     Raises:
         NotRun: one cannot be run.
         UnsupportedError: they compute different outputs.
     """
     drawn, (feed, _) = np.random.default_rng(0), default_inputs(model)
+    if one_sample:
+        feed = {name: value[:1] for name, value in feed.items()}
     feed = {
         name: value if value.dtype.kind in "biu" else drawn.normal(size=value.shape)
         for name, value in feed.items()
@@ -287,10 +291,17 @@ def _check_written_out(what: str, model: onnx.ModelProto, written: onnx.ModelPro
         raise UnsupportedError(f"its {what}, written out, compute something else than the file")
 
 
-def _forms(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
-    """The model, with operators that ONNX defines by others as those, and with real numbers for truths."""
-    plain = with_bodies(pair(model), _READ)
-    inner = with_bodies(plain)
+def _forms(model: onnx.ModelProto, *, trained: bool) -> Iterator[onnx.ModelProto]:
+    """The model, with operators that ONNX defines by others as those, and with real numbers for truths.
+
+    Where something is trained, dynamic quantisation is that of each sample.
+
+    Raises:
+        UnsupportedError: the real numbers are others.
+    """
+    dynamic = {DYNAMIC} if trained else set()
+    plain = with_bodies(pair(model), _READ | dynamic)
+    inner = with_bodies(plain, dynamic)
     for form in (plain, inner) if inner is not plain else (plain,):
         yield part_constants(form)
         try:
@@ -298,12 +309,19 @@ def _forms(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
         except UnsupportedError:
             continue
         if real is not None:
+            if trained and any(node.op_type == DYNAMIC for node in form.graph.node):
+                _check_written_out("dynamic quantisation", form, real, one_sample=True)
             yield part_constants(real)
 
 
 def _import_graph(
-    file: ModelFile, path: Path, any_output: bool, chosen: Sequence[Finding], quantised: bool
+    file: ModelFile,
+    path: Path,
+    any_output: bool,
+    chosen: Sequence[Finding],
+    source: onnx.ModelProto,
 ) -> ImportedModel:
+    """Read a form of ``source`` as it is."""
     shape = file.inputs[0].shape
     if shape is None or len(shape) < 2:
         raise UnsupportedError(f"input {file.inputs[0]} needs a batch axis and another")
@@ -325,9 +343,11 @@ def _import_graph(
         *read, {name: layer.shape for name, layer in importer.layers.items()}
     )
     findings = [*chosen, *findings, *tying_findings]
-    if quantised and not any_output:
+    if quantises(source) and not any_output:
         nodes, count = with_straight_through(nodes)
-        findings += [Finding(cause=StraightThrough(roundings=count))] if count else []
+        if count:
+            cause = StraightThrough(roundings=count, by_sample=by_sample(source))
+            findings.append(Finding(cause=cause))
     input_layer = importer.layers[importer.input]
     model = Model(
         input=Input(name=importer.input, shape=input_layer.shape[1:], kind=importer.kind),

@@ -19,7 +19,7 @@ from dlb.graph.layout import LAYOUT
 from dlb.graph.precision import REAL_TYPES, in_precision
 from dlb.graph.trace import Trace, attributes_of, trace
 
-__all__ = ["QUANTISED", "WHOLE_OPERATORS", "as_real_numbers"]
+__all__ = ["DYNAMIC", "QUANTISED", "WHOLE_OPERATORS", "as_real_numbers"]
 
 Array = npt.NDArray[Any]
 
@@ -48,11 +48,14 @@ _FIRST_INPUT = LAYOUT | {
     *("ReduceL1", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare", "Relu"),
     *("Resize", "Sign", "Slice", "Split", "Tile", "Trilu"),
 }
-#: Operators of quantised numbers, which are read where nothing is trained.
+#: Quantises by the least and the largest number of all samples.
+DYNAMIC = "DynamicQuantizeLinear"
+#: Operators of quantised numbers.
 QUANTISED = frozenset(
     (
         "ConvInteger",
         "DequantizeLinear",
+        DYNAMIC,
         "MatMulInteger",
         "QLinearConv",
         "QLinearMatMul",
@@ -66,6 +69,8 @@ _WHOLE = _LOGIC | QUANTISED | {"Cast", "CastLike"}
 _OWN = ("", "ai.onnx")
 #: The first operator sets that have Sign, and Round.
 _SIGN, _ROUND = 9, 11
+#: The first operator set in which reductions read their axes.
+_AXES_ARE_INPUTS = 18
 #: Operators that are read, as sums, products and functions of real numbers.
 WHOLE_OPERATORS = _LOGIC | QUANTISED
 _DOUBLE = np.dtype(np.float64)
@@ -93,7 +98,7 @@ def as_real_numbers(model: onnx.ModelProto) -> onnx.ModelProto | None:
         return None
     model = in_precision(model, TensorProto.DOUBLE)
     traced = trace(model)
-    graph = _Graph(model, traced)
+    graph = _Graph(model, traced, opset)
     whole = {name for name in traced.live if name in traced.values and graph.is_whole(name)}
     if not whole:
         return None
@@ -109,8 +114,8 @@ def as_real_numbers(model: onnx.ModelProto) -> onnx.ModelProto | None:
 
 
 class _Graph:
-    def __init__(self, model: onnx.ModelProto, traced: Trace) -> None:
-        self.model, self.traced = model, traced
+    def __init__(self, model: onnx.ModelProto, traced: Trace, opset: int) -> None:
+        self.model, self.traced, self.opset = model, traced, opset
         self.constants: dict[str, Array] = {}
         self.nodes: list[onnx.NodeProto] = []
 
@@ -184,6 +189,12 @@ class _Graph:
         self.constants[real] = array.reshape(shape)
         return real
 
+    def whole_numbers(self, numbers: Sequence[int]) -> str:
+        """The name of a constant of integers."""
+        name = f"dlb/{','.join(map(str, numbers))}"
+        self.constants[name] = np.array(numbers, np.int64)
+        return name
+
     def one_number(self, zero: str) -> int | None:
         """The zero point, 0 if there is none; None if it depends on the input, or channels differ in it."""
         if not zero:
@@ -206,13 +217,21 @@ class _Parts:
         self.inputs, self.own = list(node.input), list(own)
         self.nodes: list[onnx.NodeProto] = []
 
-    def add(self, operator: str, *inputs: str, last: bool = False, **attributes: Any) -> str:
+    def add(
+        self, operator: str, *inputs: str, last: bool = False, output: str = "", **attributes: Any
+    ) -> str:
         """Add a node, and return its output: that of the node that is replaced if it is the last."""
-        output = self.node.output[0]
-        name = output if last else f"{output}/{operator.lower()}{len(self.nodes) or ''}"
-        label = (self.node.name or output) if last else name
+        first = self.node.output[0]
+        name = first if last else output or f"{first}/{operator.lower()}{len(self.nodes) or ''}"
+        label = (self.node.name or first) if last else name
         self.nodes.append(helper.make_node(operator, inputs, [name], label, **attributes))
         return name
+
+    def reduced(self, operator: str, name: str, axes: Sequence[int]) -> str:
+        """What an operator of the kind of ReduceMax makes of axes, which are kept."""
+        if self.graph.opset < _AXES_ARE_INPUTS:
+            return self.add(operator, name, axes=axes, keepdims=1)
+        return self.add(operator, name, self.graph.whole_numbers(axes), keepdims=1)
 
     def less(self, last: bool, first: str, second: str) -> str:
         """1 where the first is smaller."""
@@ -320,6 +339,20 @@ def _product_of_integers(parts: _Parts) -> None:
     parts.add("Conv" if conv else "MatMul", first, second, last=True, **attributes)
 
 
+def _dynamically_quantized(parts: _Parts) -> None:
+    """By the least and the largest number of a sample, as for a batch of one; 0 is between both."""
+    (x,), (_, scale, zero) = parts.inputs, parts.node.output
+    values = parts.graph.traced.values[x]
+    axes = list(range(1, values.ndim))
+    below = parts.add("Relu", parts.add("Neg", parts.reduced("ReduceMin", x, axes)))
+    above = parts.add("Relu", parts.reduced("ReduceMax", x, axes))
+    top = parts.graph.number(255)
+    parts.add("Div", parts.add("Add", above, below), top, output=scale)
+    parts.add("Round", parts.add("Div", below, scale), output=zero)
+    moved = parts.add("Add", parts.add("Round", parts.add("Div", x, scale)), zero)
+    parts.add("Clip", moved, parts.graph.number(0), top, last=True)
+
+
 def _padded(names: Sequence[str], count: int) -> list[str]:
     return [*names, *[""] * count][:count]
 
@@ -385,6 +418,7 @@ _RULES: Mapping[str, Callable[[_Parts], Any]] = {
     "LessOrEqual": lambda parts: parts.opposite(
         parts.less(False, parts.inputs[1], parts.inputs[0])
     ),
+    DYNAMIC: _dynamically_quantized,
     "MatMulInteger": _product_of_integers,
     "Mod/integers": _remainder,
     "Not": lambda parts: parts.opposite(parts.inputs[0]),

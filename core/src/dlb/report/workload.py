@@ -211,7 +211,10 @@ def _loss_chosen(cause: workload.LossChosen, finding: Finding, adapter: str) -> 
 @renders(workload.StraightThrough)
 def _straight_through(cause: workload.StraightThrough, finding: Finding, adapter: str) -> str:
     count = f"{cause.roundings} rounding{'s' if cause.roundings > 1 else ''}"
-    return f"{count} of quantised numbers: the gradient is that of the identity (straight-through)"
+    by_sample = (
+        "; each sample has scales of its own, as in a batch of one" if cause.by_sample else ""
+    )
+    return f"{count} of quantised numbers: the gradient is that of the identity (straight-through){by_sample}"
 
 
 @renders(workload.ReadAs)

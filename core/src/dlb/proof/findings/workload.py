@@ -240,9 +240,14 @@ class LossChosen(Cause, frozen=True, kw_only=True):
 
 
 class StraightThrough(Cause, frozen=True, kw_only=True):
-    """Roundings of a quantised file whose gradient is that of the identity: a fact."""
+    """Roundings of a quantised file whose gradient is that of the identity: a fact.
+
+    Attributes:
+        by_sample: scales of dynamic quantisation are those of each sample.
+    """
 
     roundings: int
+    by_sample: bool = False
 
 
 class ReadAs(Cause, frozen=True, kw_only=True):
