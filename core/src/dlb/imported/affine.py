@@ -25,23 +25,15 @@ from dlb.workload.layers import (
     Attention,
     AveragePool,
     BatchNorm,
-    Binary,
     Conv,
     ConvTranspose,
     Elementwise,
     GroupNorm,
     Linear,
-    MatMul,
-    Mul,
-    Reduce,
-    Softmax,
 )
 from dlb.workload.shapes import window_sizes
 
 __all__ = ["constant_arithmetic"]
-
-#: Layers of arithmetic without weights: a number after one is part of a formula.
-_FUNCTIONS = (Binary, Elementwise, MatMul, Mul, Reduce, Softmax)
 
 Array = npt.NDArray[Any]
 
@@ -54,7 +46,8 @@ def constant_arithmetic(
     A bias becomes that of the convolution or linear layer before it. A scale or shift of a batch
     normalisation, a linear layer or an attention is fused into that layer, if nothing else reads
     its value. Any other map gets a depthwise convolution with a kernel of 1, which has the same
-    values and gradients. Numbers that differ within a channel get a scale or a shift.
+    values and gradients. One number for all is an elementwise function, and numbers that differ within a
+    channel get a scale or a shift.
 
     Raises:
         UnsupportedNode: no layer computes it.
@@ -112,8 +105,7 @@ def constant_arithmetic(
         return view
     if changes_nothing:
         return view
-    after_a_function = isinstance(importer.layers[view.layer].layer, _FUNCTIONS)
-    if constant.size == 1 and (len(shape) != 4 or after_a_function):
+    if constant.size == 1:
         return by_a_number(importer, node, name, node.input[1 - index])
     # Added to a sequence, or to features that become one, it is a position table.
     position_table = position_embedding(importer, node, name, constant) if len(shape) < 4 else None
