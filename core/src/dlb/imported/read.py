@@ -75,8 +75,8 @@ Array = npt.NDArray[Any]
 
 #: Training settings, unless the command line changes them.
 BATCH_SIZE = 32
-#: Of a squared error, whose gradient grows with the outputs, and of losses of decisions.
-SMALL_RATE, LEARNING_RATE = 0.001, 0.01
+#: Small, since nothing is known about the outputs: those of an encoder are no classes.
+LEARNING_RATE = 0.001
 #: Operators after the logits that are part of the loss in training: of classes, and of shares.
 _SOFTMAX, _SIGMOID = ("Softmax", "LogSoftmax"), "Sigmoid"
 _COPIES = ("Cast", "Identity")
@@ -366,9 +366,7 @@ def _import_graph(
         ),
         batch_size=BATCH_SIZE,
         data=Data(name=SYNTHETIC),
-        optimizer=SGD(
-            learning_rate=SMALL_RATE if isinstance(loss, SquaredError) else LEARNING_RATE
-        ),
+        optimizer=SGD(learning_rate=LEARNING_RATE),
         loss=loss,
         model=model,
         onnx=file.sha256,
