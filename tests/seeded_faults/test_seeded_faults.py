@@ -45,7 +45,7 @@ def first_alone(names: Iterable[str]) -> list[str | ParameterSet]:
     "workload",
     first_alone(
         ["pictures", "words", "sequences", "parts", "deep", "bounds", "rmsprop", "adamw"]
-        + ["huber", "shares", "shared"]
+        + ["huber", "shares", "shared", "accumulated", "quantised"]
     ),
 )
 def test_without_a_fault_nothing_is_found(workload: str) -> None:

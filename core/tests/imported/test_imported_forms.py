@@ -235,6 +235,21 @@ def test_a_quantised_file_is_trained_straight_through_its_roundings(
     assert StraightThrough(roundings=1) in [finding.cause for finding in found.file_check.findings]
 
 
+def test_a_bound_of_all_rows_makes_them_one_sample(tmp_path: Path) -> None:
+    """As decibels that are limited to those within 80 of the loudest."""
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"]),
+        node("ReduceMax", ["m"], ["top"], keepdims=0),
+        node("Sub", ["top", "two"], ["low"]),
+        node("Clip", ["m", "low", ""], ["y"]),
+    ]
+    model = graph(nodes, {"w": real(7, 3), "two": np.float32(2)}, ("N", 7))
+    found = import_file(saved(tmp_path, model))
+    assert found.workload.model.input.shape == (16, 7)
+    assert {"reduce", "binary"} <= set(kinds(found.workload.model))
+    assert any(chosen.one_sample for chosen in found.read_as)
+
+
 def looped(*inside: onnx.NodeProto, **held: np.ndarray) -> onnx.ModelProto:
     """A loop over the five steps of an input [N, 5, 4], whose state of three numbers is its output."""
     kind = lambda name, *shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)  # noqa: E731

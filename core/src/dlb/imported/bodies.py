@@ -91,25 +91,37 @@ def _inputs(graph: onnx.GraphProto) -> list[str]:
 
 
 def pair(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Write each Max and Min as those of two values, in place; returns the model."""
-    if all(len(node.input) == 2 for node in model.graph.node if node.op_type in _OF_SEVERAL):
-        return model
-    nodes = []
-    for node in model.graph.node:
-        if node.op_type not in _OF_SEVERAL or len(node.input) == 2:
-            nodes.append(node)
-            continue
-        first, *others = node.input
-        for place, other in enumerate(others, start=1):
-            (last,) = node.output
-            output = last if place == len(others) else f"{last}/{place}"
-            name = f"{node.name or last}" if output == last else output
-            nodes.append(helper.make_node(node.op_type, [first, other], [output], name))
-            first = output
-        if not others:
-            nodes.append(helper.make_node("Identity", [first], node.output, node.name))
-    _replace_nodes(model.graph, nodes)
+    """Write each Max and Min, and each Clip whose bounds are computed, as Max and Min of two values, in place.
+
+    Returns the model.
+    """
+    live = live_names(model.graph.node, _inputs(model.graph))
+    written = [_of_two(node, live) for node in model.graph.node]
+    if any(written):
+        own = zip(model.graph.node, written)
+        _replace_nodes(model.graph, [each for node, others in own for each in others or [node]])
     return model
+
+
+def _of_two(node: onnx.NodeProto, live: Collection[str]) -> list[onnx.NodeProto]:
+    """Nodes of two values that compute the same as a node; none if it may stay."""
+    first, *others = node.input or [""]
+    if node.op_type == "Clip" and not live.isdisjoint(others):
+        steps = [(operator, name) for operator, name in zip(("Max", "Min"), others) if name]
+    elif node.op_type in _OF_SEVERAL and len(others) != 1:
+        steps = [(node.op_type, name) for name in others]
+    else:
+        return []
+    if not steps:
+        return [helper.make_node("Identity", [first], node.output, node.name)]
+    nodes = []
+    (last,) = node.output
+    for place, (operator, other) in enumerate(steps, start=1):
+        output = last if place == len(steps) else f"{last}/{place}"
+        name = f"{node.name or last}" if output == last else output
+        nodes.append(helper.make_node(operator, [first, other], [output], name))
+        first = output
+    return nodes
 
 
 def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -197,10 +197,13 @@ def import_file(
 
 
 def _may_be_one_sample(file: ModelFile) -> bool:
-    """Whether a file may read one sample, whose first axis is the steps of a recurrent operator."""
+    """Whether a file may read one sample: a recurrent operator or a reduction may run over its first axis."""
     (shape,) = (port.shape for port in file.inputs)
-    recurrent = any(node.op_type in ("GRU", "LSTM", "RNN") for node in file.model.graph.node)
-    return recurrent and shape is not None and len(shape) > 1
+    over_rows = any(
+        node.op_type in RECURRENT or node.op_type.startswith("Reduce")
+        for node in file.model.graph.node
+    )
+    return over_rows and shape is not None and len(shape) > 1
 
 
 def _import(
