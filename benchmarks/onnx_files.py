@@ -5,7 +5,8 @@
 FOLDER may hold ``.onnx`` files, wheels and npm packages, unpacked into a temporary folder. Each file is tried
 in processes of its own, with a limit of time, and without options: what it leaves open is as dlb reads it.
 
-Columns: ``dlb`` is "read" or the reason why not; ``proven`` are the adapters of --on, proven with a batch of 4;
+Columns: ``dlb`` is "read" or the reason why not; ``proven`` are the adapters of --on, proven with a batch of 4,
+all of them in ``proof_seconds``; ``unproven`` is the last thing that is said where one is not;
 ``onnx2torch`` is "yes" or the error, and "not installed" without that package; ``evaluated`` says whether
 ``onnx.reference`` computes the first output from random inputs.
 """
@@ -31,8 +32,6 @@ from commands import told
 from rich.console import Console
 from rich.table import Table
 
-#: Seconds for each of the tries.
-LIMIT = 300
 DLB = str(Path(sys.executable).with_name("dlb"))
 
 
@@ -43,13 +42,14 @@ def main() -> int:
     parser.add_argument("--on", action="append", default=[], metavar="ADAPTER")
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--jobs", type=int, default=1, help="files at a time; default: 1")
+    parser.add_argument("--limit", type=int, default=300, help="seconds for each try; default: 300")
     parser.add_argument("--only", choices=["dlb", "onnx2torch", "evaluated"], action="append")
     asked = parser.parse_args()
     what = asked.only or ["dlb", "onnx2torch", "evaluated"]
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(asked.jobs) as pool:
         found = list(files(asked.paths, Path(folder)))
-        tries = [pool.submit(tried, path, asked.on, what) for _, path in found]
+        tries = [pool.submit(tried, path, asked.on, what, asked.limit) for _, path in found]
         for (source, path), one in zip(found, tries):
             row = one.result()
             rows.append({"source": source, "file": path.name, **row})
@@ -108,33 +108,35 @@ def members(package: Path) -> Iterator[tuple[str, bytes]]:
             yield name, content
 
 
-def tried(path: Path, adapters: Sequence[str], what: Sequence[str]) -> dict[str, Any]:
+def tried(path: Path, adapters: Sequence[str], what: Sequence[str], limit: int) -> dict[str, Any]:
     """The row of one file."""
     row: dict[str, Any] = {}
     if "dlb" in what:
         began = time.perf_counter()
-        status, text = ran([DLB, "show", str(path), "--json"])
+        status, text = ran([DLB, "show", str(path), "--json"], limit)
         row["dlb"] = text.removeprefix("dlb: ").removeprefix(f"{path}: ") if status else "read"
         row["seconds"] = f"{time.perf_counter() - began:.1f}"
-        proven = []
+        proven, unproven, began = [], "", time.perf_counter()
         for adapter in adapters if row["dlb"] == "read" else []:
             command = [DLB, "verify", str(path), "--on", adapter, "--batch-size", "4"]
-            status, text = ran(command)
+            status, text = ran(command, limit)
             proven += [adapter] if status == 0 else [f"not {adapter}"]
-        row["proven"] = " ".join(proven)
+            unproven = text if status else unproven
+        row["proven"], row["unproven"] = " ".join(proven), unproven
+        row["proof_seconds"] = f"{time.perf_counter() - began:.1f}" if proven else ""
     for name, script in (("onnx2torch", CONVERT), ("evaluated", EVALUATE)):
         if name in what:
-            status, text = ran([sys.executable, "-c", script, str(path)])
+            status, text = ran([sys.executable, "-c", script, str(path)], limit)
             row[name] = text if status else "yes"
     return row
 
 
-def ran(command: Sequence[str]) -> tuple[int, str]:
+def ran(command: Sequence[str], limit: int) -> tuple[int, str]:
     """The exit status, and the last line of what a command says."""
     try:
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=LIMIT)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=limit)
     except subprocess.TimeoutExpired:
-        return 124, f"not done after {LIMIT} s"
+        return 124, f"not done after {limit} s"
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     return done.returncode, (lines or ["no message"])[-1][:300]
 
