@@ -14,14 +14,23 @@ from dlb.graph.node_writer import NodeWriter
 __all__ = ["RULES"]
 
 
+#: The first operator set in which scales lie along an axis.
+_ALONG_AN_AXIS = 13
+
+
 def _given(*names: str) -> list[str]:
     return [name for name in names if name]
 
 
-def _real(write: NodeWriter, place: int, **axis: Any) -> str:
+def _real(write: NodeWriter, place: int, **axis: int) -> str:
     """An input as real numbers; its scale and zero point come after it."""
-    names = (write.input(each) for each in range(place, place + 3))
-    return write.add("DequantizeLinear", *_given(*names), **axis)
+    return _real_of(write, *(write.input(each) for each in range(place, place + 3)), **axis)
+
+
+def _real_of(write: NodeWriter, *names: str, **axis: int) -> str:
+    """Integers as real numbers, by a scale, which may lie along an axis, and a zero point."""
+    along: dict[str, Any] = axis if write.opset >= _ALONG_AN_AXIS else {}
+    return write.add("DequantizeLinear", *_given(*names), **along)
 
 
 def _end(write: NodeWriter, value: str, place: int) -> bool:
@@ -67,9 +76,8 @@ def _gemm(write: NodeWriter) -> bool:
     second = _real(write, 3, axis=0 if kept.get("transB", 0) else 1)
     value = write.add("Gemm", _real(write, 0), second, **kept)
     if write.input(6):
-        added = write.add("Cast", write.input(6), to=write.element)
         scale = write.add("Mul", write.input(1), write.input(4))
-        value = write.add("Add", value, write.add("Mul", added, scale))
+        value = write.add("Add", value, _real_of(write, write.input(6), scale, axis=0))
     alpha = write.attributes.get("alpha", 1.0)
     value = value if alpha == 1.0 else write.add("Mul", value, write.held(alpha))
     return _end(write, value, 7) if write.input(7) else write.end(value)

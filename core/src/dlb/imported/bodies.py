@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from typing import Any
 
 import onnx
@@ -103,7 +103,7 @@ def pair(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def _of_two(node: onnx.NodeProto, live: Collection[str]) -> list[onnx.NodeProto]:
+def _of_two(node: onnx.NodeProto, live: Set[str]) -> list[onnx.NodeProto]:
     """Nodes of two values that compute the same as a node; none if it may stay."""
     first, *others = node.input or [""]
     if node.op_type == "Clip" and not live.isdisjoint(others):

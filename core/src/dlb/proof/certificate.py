@@ -21,7 +21,7 @@ from dlb import documents
 from dlb.errors import RecordError, RequestError
 from dlb.failure import Failure
 from dlb.proof.findings import Cause, Figure, Finding, Part
-from dlb.proof.findings.files import Float16Model
+from dlb.proof.findings.files import Float16Model, QuantisedModel
 from dlb.proof.findings.port import Float32Constant
 from dlb_worker.contract import PRECISION
 
@@ -88,6 +88,7 @@ ProofStatus = Literal[
     "diverged",
     "deviates within float32 constants",
     "the same model in float16",
+    "the same model, quantised",
     "within rounding",
 ]
 
@@ -95,6 +96,7 @@ ProofStatus = Literal[
 _ROUNDED_STATUS: Mapping[type[Cause], ProofStatus] = {
     Float32Constant: "deviates within float32 constants",
     Float16Model: "the same model in float16",
+    QuantisedModel: "the same model, quantised",
 }
 #: What a check compares with.
 BaselineKind = Literal[

@@ -27,13 +27,14 @@ from dlb.proof.distance import relative_l2
 from dlb.proof.engine import INAPPLICABLE, Check, run
 from dlb.proof.files.half import narrow_side, with_rounded_weights
 from dlb.proof.files.inputs import feed, pair_ports
+from dlb.proof.files.quantised import quantised_side, without_rounding
 from dlb.proof.files.read import read_model_file
 from dlb.proof.files.runs import FilePair, Runs, run_both
 from dlb.proof.files.structure import compare_structures
 from dlb.proof.files.training_mode import training_facts
 from dlb.proof.files.weights import MatchedWeights, match_weights
 from dlb.proof.findings import Finding
-from dlb.proof.findings.files import Float16Model
+from dlb.proof.findings.files import Float16Model, QuantisedModel
 from dlb.proof.tolerances import FLOAT32_MULTIPLE, FLOAT64_TOLERANCE
 
 __all__ = ["CHECKS", "verify_files"]
@@ -88,7 +89,7 @@ def verify_files(
     # An overflow is found as an infinity, so NumPy's warnings are not needed.
     with np.errstate(all="ignore"):
         results = tuple(_run(pair, np.random.default_rng(seed)))
-        results = _in_float16(pair, results, seed)
+        results = _explained(pair, results, seed)
     return Certificate(
         workload=f"{labels[0]} and {labels[1]}",
         workload_hash=first_file.sha256,
@@ -149,34 +150,52 @@ def _run(pair: FilePair, draw: np.random.Generator) -> list[CheckResult]:
     return results
 
 
-def _in_float16(
+def _explained(
     pair: FilePair, results: tuple[CheckResult, ...], seed: int
 ) -> tuple[CheckResult, ...]:
-    """Results with a finding in those that failed, if one file is the other in float16."""
-    narrow = narrow_side(pair)
+    """Results with a finding in those that failed, if one file is the other in float16, or quantised."""
     outputs = next((result for result in results if result.check == "forward float64"), None)
-    if narrow is None or outputs is None or outputs.worst is None:
+    if outputs is None or outputs.worst is None or outputs.verdict != "failed":
         return results
-    if outputs.verdict != "failed" or outputs.worst.relative_l2 is None:
+    distance = outputs.worst.relative_l2
+    cause = _rounding(pair, distance, seed) if distance is not None else None
+    if cause is None:
         return results
-    rounded = {
-        result.check: result
-        for result in _run(with_rounded_weights(pair, narrow), np.random.default_rng(seed))
-    }
-    exact = ("structure", "weights", "forward float64")
-    if any(name not in rounded or rounded[name].verdict != "passed" for name in exact):
-        return results
-    cause = Float16Model(
-        file=(pair.first, pair.second)[narrow].label,
-        weights=len(rounded["weights"].figures),
-        distance=outputs.worst.relative_l2,
-    )
     return tuple(
         msgspec.structs.replace(result, findings=(Finding(cause=cause), *result.findings))
         if result.verdict == "failed"
         else result
         for result in results
     )
+
+
+def _rounding(pair: FilePair, distance: float, seed: int) -> Float16Model | QuantisedModel | None:
+    """The rounding without which both files are the same, or None.
+
+    Args:
+        distance: of the outputs.
+    """
+    files = pair.first, pair.second
+    if (narrow := narrow_side(pair)) is not None:
+        same, count = _are_same(with_rounded_weights(pair, narrow), seed)
+        if same:
+            return Float16Model(file=files[narrow].label, weights=count, distance=distance)
+    if (side := quantised_side(pair)) is not None:
+        try:
+            unrounded = without_rounding(pair, side)
+        except DlbError:  # what is left of the graph cannot be run
+            return None
+        if unrounded and _are_same(unrounded[0], seed)[0]:
+            return QuantisedModel(file=files[side].label, weights=unrounded[1], distance=distance)
+    return None
+
+
+def _are_same(pair: FilePair, seed: int) -> tuple[bool, int]:
+    """Whether both files have the same operators, weights and outputs, and how many weights."""
+    found = {result.check: result for result in _run(pair, np.random.default_rng(seed))}
+    exact = ("structure", "weights", "forward float64")
+    same = all(name in found and found[name].verdict == "passed" for name in exact)
+    return same, len(found["weights"].figures) if same else 0
 
 
 def _check(pair: FilePair, name: str) -> Check:

@@ -27,6 +27,14 @@ def _float16(cause: files.Float16Model, finding: Finding, adapter: str) -> str:
     )
 
 
+@renders(files.QuantisedModel)
+def _quantised(cause: files.QuantisedModel, finding: Finding, adapter: str) -> str:
+    return (
+        f"'{cause.file}' is the same model, quantised: each of {cause.weights} weights is within half a step, "
+        f"and without rounding both compute the same; it moves the outputs by {cause.distance:.1e}"
+    )
+
+
 @renders(files.PairedByOrder)
 def _paired(cause: files.PairedByOrder, finding: Finding, adapter: str) -> str:
     pairs = ", ".join(f"'{first}' with '{second}'" for first, second in cause.pairs)

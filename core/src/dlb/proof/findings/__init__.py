@@ -97,6 +97,7 @@ AnyCause = Union[
     files.NotFiniteOutputs,
     files.OutputsConstant,
     files.PairedByOrder,
+    files.QuantisedModel,
     files.RunInFloat32,
     files.RuntimeDiffers,
     files.WeightDiffers,

@@ -20,6 +20,7 @@ __all__ = [
     "OutputValue",
     "OutputsConstant",
     "PairedByOrder",
+    "QuantisedModel",
     "RunInFloat32",
     "RuntimeDiffers",
     "WeightDiffers",
@@ -48,6 +49,20 @@ class Float16Model(Cause, frozen=True, kw_only=True):
         file: the file in float16.
         weights: how many weights were compared.
         distance: what rounding the weights does to the output that it moves most.
+    """
+
+    file: str
+    weights: int
+    distance: float
+
+
+class QuantisedModel(Cause, frozen=True, kw_only=True):
+    """A file is the same model, quantised: without rounding to steps, both compute the same.
+
+    Attributes:
+        file: the quantised file.
+        weights: how many weights are integers, each half a step at most from the other file's.
+        distance: what quantisation does to the output that it moves most.
     """
 
     file: str
