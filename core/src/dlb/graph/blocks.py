@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import permutations, product
 from typing import Any
 
@@ -118,13 +119,11 @@ class Block:
 
 def gelu(trace: Trace, end: onnx.NodeProto) -> Block | None:
     """The GELU that ends in a node, or None."""
-    kinds = {"none": _exact_gelu, "tanh": _gelu_by_tanh}
     for start, nodes in candidates(trace, end, _GELU_OPERATORS, ("Erf", "Tanh")):
-        x = 2 * np.random.default_rng(0).standard_normal(trace.values[start].shape)
+        x, of_x = _gelu_of_noise(trace.values[start].shape)
         output = run_nodes(trace, nodes, {start: x}, end.output[0])
         nominal_values = nominal_constants(trace, nodes, _GELU_CONSTANTS)
-        for approximate, formula in kinds.items():
-            expected = formula(x.ravel())
+        for approximate, expected in of_x.items():
             attributes = {"approximate": approximate}
             for index_map in _index_maps(x.shape, output.shape):
                 if is_near(output.ravel(), expected[index_map.ravel()]):
@@ -148,6 +147,13 @@ def gelu(trace: Trace, end: onnx.NodeProto) -> Block | None:
                     weights={"scale": scale},
                 )
     return None
+
+
+@lru_cache(maxsize=2)
+def _gelu_of_noise(shape: tuple[int, ...]) -> tuple[Array, Mapping[str, Array]]:
+    """Noise, and both GELUs of it in a row: the layers of a network have few shapes, and erf takes its time."""
+    x = 2 * np.random.default_rng(0).standard_normal(shape)
+    return x, {"none": _exact_gelu(x.ravel()), "tanh": _gelu_by_tanh(x.ravel())}
 
 
 def hard_sigmoid(reader: Reader, end: onnx.NodeProto) -> Block | None:
