@@ -6,7 +6,7 @@ FOLDER may hold ``.onnx`` files, wheels and npm packages, unpacked into a tempor
 in processes of its own, with a limit of time, and without options: what it leaves open is as dlb reads it.
 
 Columns: ``dlb`` is "read" or the reason why not; ``proven`` are the adapters of --on, proven with a batch of 4,
-all of them in ``proof_seconds``; ``unproven`` is the last thing that is said where one is not;
+all of them in ``proof_seconds``; ``unproven`` is the first check that does not pass, or what ended the proof;
 ``onnx2torch`` is "yes" or the error, and "not installed" without that package; ``evaluated`` says whether
 ``onnx.reference`` computes the first output from random inputs.
 """
@@ -118,10 +118,9 @@ def tried(path: Path, adapters: Sequence[str], what: Sequence[str], limit: int) 
         row["seconds"] = f"{time.perf_counter() - began:.1f}"
         proven, unproven, began = [], "", time.perf_counter()
         for adapter in adapters if row["dlb"] == "read" else []:
-            command = [DLB, "verify", str(path), "--on", adapter, "--batch-size", "4"]
-            status, text = ran(command, limit)
-            proven += [adapter] if status == 0 else [f"not {adapter}"]
-            unproven = text if status else unproven
+            reason = why_unproven(path, adapter, limit)
+            proven += [f"not {adapter}" if reason else adapter]
+            unproven = reason or unproven
         row["proven"], row["unproven"] = " ".join(proven), unproven
         row["proof_seconds"] = f"{time.perf_counter() - began:.1f}" if proven else ""
     for name, script in (("onnx2torch", CONVERT), ("evaluated", EVALUATE)):
@@ -129,6 +128,26 @@ def tried(path: Path, adapters: Sequence[str], what: Sequence[str], limit: int) 
             status, text = ran([sys.executable, "-c", script, str(path)], limit)
             row[name] = text if status else "yes"
     return row
+
+
+def why_unproven(path: Path, adapter: str, limit: int) -> str:
+    """The first check that does not pass, with its distance, or what ended the proof; "" if it is proven."""
+    with tempfile.TemporaryDirectory() as folder:
+        certificate = Path(folder) / "certificate.json"
+        options = ["--on", adapter, "--batch-size", "4", "--certificate", str(certificate)]
+        status, text = ran([DLB, "verify", str(path), *options], limit)
+        if status == 0:
+            return ""
+        if not certificate.exists():
+            return text
+        document = json.loads(certificate.read_text(encoding="utf-8"))
+    for failure in document["failures"].values():
+        return str(failure["message"])[:300]
+    for check in document["checks"]:
+        if check["verdict"] != "passed":
+            worst = (check["figures"] or [{}])[0]
+            return f"{check['check']}: {check['verdict']} {worst.get('relative_l2', '')}".strip()
+    return text
 
 
 def ran(command: Sequence[str], limit: int) -> tuple[int, str]:
