@@ -32,6 +32,7 @@ from dlb.graph.decimals import decimal, six_digits
 from dlb.graph.elementwise_blocks import DECOMPOSED_OPERATORS
 from dlb.graph.layout import LAYOUT
 from dlb.graph.linear_parts import part_of_linear
+from dlb.graph.operators import erf
 from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace
 
@@ -449,9 +450,7 @@ def _head_layouts(heads: Array) -> tuple[Array, ...]:
 
 
 def _exact_gelu(x: Array) -> Array:
-    result: Array = (
-        0.5 * x * (1 + np.array([math.erf(number) for number in (x / math.sqrt(2)).tolist()]))
-    )
+    result: Array = 0.5 * x * (1 + erf(x / math.sqrt(2)))
     return result
 
 

@@ -628,8 +628,11 @@ class SoftmaxCrossEntropyLoss(_Operator):
 
 
 def erf(x: Array) -> Array:
-    """The error function in float64; several times faster than numpy.vectorize."""
-    return np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size).reshape(x.shape)
+    """The error function in float64."""
+    # It takes a fifth of a second to import, and most networks have none.
+    from scipy import special
+
+    return np.asarray(special.erf(np.asarray(x, np.float64)))
 
 
 def sigmoid(x: Array) -> Array:
