@@ -75,7 +75,7 @@ def choosing() -> onnx.ModelProto:
             [node(operator, ["l"], [name])],
             name,
             [],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, ("N", 3))],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, ("N", 2, 3))],
         )
         for name, operator in (("then", "Neg"), ("else", "Identity"))
     }
@@ -85,7 +85,7 @@ def choosing() -> onnx.ModelProto:
         node("Greater", ["most", "bound"], ["is"]),
         node("If", ["is"], ["y"], name="culprit", **branches),
     ]
-    return graph(nodes, {"w": real(7, 3), "bound": np.float32(1e6)}, ("N", 7))
+    return graph(nodes, {"w": real(7, 3), "bound": np.float32(1e6)}, ("N", 2, 7))
 
 
 def dropping_out() -> onnx.ModelProto:

@@ -197,13 +197,22 @@ def import_file(
 
 
 def _may_be_one_sample(file: ModelFile) -> bool:
-    """Whether a file may read one sample: a recurrent operator or a reduction may run over its first axis."""
+    """Whether a file may read one sample, whose first axis is steps, or rows that are reduced together.
+
+    What is reduced along all axes, such as the loudest of a recording, is no number of a sample.
+    """
     (shape,) = (port.shape for port in file.inputs)
-    over_rows = any(
-        node.op_type in RECURRENT or node.op_type.startswith("Reduce")
+    if shape is None or len(shape) < 2:
+        return False
+    return any(
+        node.op_type in RECURRENT or (len(shape) == 2 and _reduces_everything(node))
         for node in file.model.graph.node
     )
-    return over_rows and shape is not None and len(shape) > 1
+
+
+def _reduces_everything(node: onnx.NodeProto) -> bool:
+    named = len(node.input) > 1 or "axes" in attributes_of(node)
+    return node.op_type.startswith("Reduce") and not named
 
 
 def _import(
