@@ -284,7 +284,8 @@ def _measure(
     if groups & {"structure", "export"} and diverged is not None:
         refuse_export(stage.adapter, Finding(cause=TrainedNotFinite()), stage.keep)
     elif groups & {"structure", "export"}:
-        run.exported = export_model(stage, timed, adapter.features)
+        diverges = run.diverged is not None
+        run.exported = export_model(stage, timed, adapter.features, diverges=diverges)
     if not stage.request.strategy:
         timed.model.drop()
     return timed.audit if diverged is None else timed.audit.before(diverged.step)
