@@ -86,7 +86,8 @@ def from_function(reader: Reader, node: NodeProto, output: str) -> Operation | N
         intermediates=found.intermediates,
     )
     reader.nominal_values.update(found.nominal_values)
-    return reader.make(node, FUNCTIONS[found.function].operator, dict(found.numbers), [found.input])
+    numbers = {name: six_digits(number) for name, number in found.numbers.items()}
+    return reader.make(node, FUNCTIONS[found.function].operator, numbers, [found.input])
 
 
 def _constant_arithmetic(

@@ -28,7 +28,7 @@ from dlb.graph.block_search import (
     real_constants,
     run_nodes,
 )
-from dlb.graph.decimals import decimal, six_digits
+from dlb.graph.decimals import decimal, is_sixth, six_digits
 from dlb.graph.elementwise_blocks import DECOMPOSED_OPERATORS
 from dlb.graph.layout import LAYOUT
 from dlb.graph.linear_parts import part_of_linear
@@ -175,6 +175,10 @@ def hard_sigmoid(reader: Reader, end: onnx.NodeProto) -> Block | None:
             continue
         constants = real_constants(trace, nodes).values()
         if any((constant != constant.flat[:1]).any() for constant in constants):
+            continue
+        # A slope of 0.1666667 is none of a sixth, though it is near.
+        slopes = (float(constant.flat[0]) for constant in constants if constant.size)
+        if any(abs(slope - 1 / 6) < 1e-5 and not is_sixth(slope) for slope in slopes):
             continue
         input_value = trace.values[start]
         draws = [

@@ -98,7 +98,7 @@ _FITS: Mapping[str, Callable[[Array], dict[str, float]]] = {
     "elu": lambda y: _ratio(y[_at(_ONE)], math.expm1(_ONE)),
     "celu": lambda y: _ratio(-y[_at(-_FARTHEST)], 1.0),
     "hard_sigmoid": lambda y: {
-        "alpha": six_digits(float(y[_at(0.05)] - y[_at(-0.05)]) / 0.1),
+        "alpha": float(f"{float(y[_at(0.05)] - y[_at(-0.05)]) / 0.1:.7g}"),
         "beta": six_digits(float(y[_at(0.05)] + y[_at(-0.05)]) / 2),
     },
 }
