@@ -55,7 +55,7 @@ def verify(
             this machine, the proof uses synthetic samples, and a warning says so.
         on: adapters; all that are available if empty.
         groups: the groups of checks to run.
-        steps: training steps of the trajectory; by default 20, or fewer of a very large model.
+        steps: training steps of the trajectory; 20 by default.
         seed: seeds the weights and inputs.
         threads: threads of each worker. By default, the adapters run at the same time and share
             the available cores.
@@ -77,7 +77,7 @@ def verify(
     from dlb.execution.run import run as run_request
     from dlb.progress import Silent
     from dlb.provenance import available_cores
-    from dlb.request import VERIFY_STEPS, Request, share_cores
+    from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS, Request, share_cores
     from dlb.samples import replace_missing_data
     from dlb.variants import choose
 
@@ -103,7 +103,7 @@ def verify(
         seed=seed,
         command="verify",
         groups=frozenset(groups),
-        trajectory_steps=steps,
+        trajectory_steps=TRAJECTORY_STEPS if steps is None else steps,
         variants=choose(variants, environments),
         imported=imported,
     )

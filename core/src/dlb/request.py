@@ -19,7 +19,6 @@ from dlb.proof.certificate import CHECK_GROUPS, CheckGroup
 from dlb.proof.checks.float32_layers import small_references
 from dlb.proof.extremes import ExtremeKind, check_domains, extremes
 from dlb.proof.reference import Reference
-from dlb.proof.sizes import proof_sizes
 from dlb.proof.update_batches import UpdateBatches, as_dtype, step_numbers
 from dlb.samples import (
     open_split,
@@ -43,17 +42,27 @@ __all__ = [
     "Request",
     "check",
     "prepare",
+    "proof_batch",
     "share_cores",
 ]
 
 Array = npt.NDArray[Any]
+#: Samples of the forward and gradient checks. Networks with more than ``LARGE`` multiply-adds per sample
+#: use the smaller number. With a variant, the checks use at least the batch of one worker: compilers
+#: compile for one batch size, and can be wrong for that size alone.
+PROOF_BATCH, LARGE_PROOF_BATCH, LARGE = 16, 4, 250_000_000
+#: Samples of the checks at extremes, for which more show nothing more; two for a batch's statistics.
+EXTREME_BATCH, LARGE_EXTREME_BATCH = 4, 2
 #: The batch that is timed is compared with the truth as far as it costs at most these multiply-adds in a
 #: forward pass, and this many values of layers. NumPy takes seconds for either.
 TIMED_MULTIPLY_ADDS, TIMED_VALUES = 10_000_000_000, 50_000_000
-#: Samples that those of the update checks are drawn from, at least.
-UPDATE_SAMPLES = 32
+#: Samples in each step of the update checks, and samples that these are drawn from. Both are small,
+#: since every step costs a backward pass in float64.
+UPDATE_BATCH, UPDATE_SAMPLES = 4, 32
 #: Test samples that a run uses of data that must be decoded; it uses all samples of other data.
 DECODED_TESTS = 1000
+#: Steps of the trajectory by default.
+TRAJECTORY_STEPS = 20
 #: Steps that ``verify`` trains before it exports: enough to change every weight.
 VERIFY_STEPS = 5
 #: Command-line options whose name differs from the field's.
@@ -86,7 +95,7 @@ class Request:
         call_seconds: a worker without progress for this time is ended.
         command: ``run`` or ``verify``, for the record.
         groups: the groups of checks to run.
-        trajectory_steps: steps of the trajectory; None for as many as the model's size allows.
+        trajectory_steps: steps of the trajectory.
         at_once: adapters that run at the same time; 1 wherever time is measured.
         variants: by adapter, its choices that differ from their default. They apply to every model
             that is built, so that the proven model is the timed one.
@@ -117,7 +126,7 @@ class Request:
     call_seconds: float = 300.0
     command: str = "run"
     groups: frozenset[CheckGroup] = frozenset(CHECK_GROUPS)
-    trajectory_steps: int | None = None
+    trajectory_steps: int = TRAJECTORY_STEPS
     at_once: int = 1
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     imported: ImportedModel | None = None
@@ -127,13 +136,6 @@ class Request:
     test_steps: int | None = None
     test_seconds: float | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def proof_steps(self) -> int:
-        """Steps of the trajectory."""
-        if self.trajectory_steps is None:
-            return proof_sizes(self.workload.model).steps
-        return self.trajectory_steps
 
     @property
     def left_out(self) -> tuple[CheckGroup, ...]:
@@ -207,10 +209,9 @@ def check(request: Request) -> None:
             f"{request.workload.onnx}); give the path of that file instead"
         )
     for name in ("batch_size", "steps", "threads", "workers", "trajectory_steps"):
-        number = getattr(request, name)
-        if number is not None and number < 1:
+        if getattr(request, name) < 1:
             option = OPTIONS.get(name, f"--{name}")
-            raise RequestError(f"{option} is {number}; it must be 1 or more")
+            raise RequestError(f"{option} is {getattr(request, name)}; it must be 1 or more")
     if not 0 <= request.warmup < request.steps:
         raise RequestError(
             f"--warmup is {request.warmup}; it must be from 0 to less than the {request.steps} "
@@ -250,12 +251,23 @@ def share_cores(
     return at_once, max(1, cores // (workers * at_once)) if threads is None else threads
 
 
+def proof_batch(model: Model) -> int:
+    """The number of samples of the forward and gradient checks."""
+    return LARGE_PROOF_BATCH if sum(multiply_adds(model).values()) > LARGE else PROOF_BATCH
+
+
+def extreme_batch(model: Model) -> int:
+    """The number of samples of the checks at extremes."""
+    large = proof_batch(model) == LARGE_PROOF_BATCH
+    return LARGE_EXTREME_BATCH if large else EXTREME_BATCH
+
+
 def timed_batch_in_numpy(model: Model, per_worker_batch: int) -> int:
     """How many samples of a worker's step are compared: all that NumPy computes in some seconds."""
     work = max(1, sum(multiply_adds(model).values()))
     values = sum(math.prod(shape) for shape in infer_shapes(model).values())
     affordable = min(TIMED_MULTIPLY_ADDS // work, TIMED_VALUES // values)
-    return min(per_worker_batch, max(affordable, proof_sizes(model).batch))
+    return min(per_worker_batch, max(affordable, proof_batch(model)))
 
 
 def prepare(request: Request, scratch: Path) -> Prepared:
@@ -275,14 +287,12 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     # Noise, not images: a uniform background ties in every max pooling, where the loss has no
     # gradient that finite differences could match.
     model, per_worker_batch = workload.model, request.batch_size // request.workers
-    # Compilers compile for one batch size, and can be wrong for that size alone.
-    sizes = proof_sizes(model)
-    batch = max(per_worker_batch if request.variants else 0, sizes.batch)
+    batch = max(per_worker_batch if request.variants else 0, proof_batch(model))
     parts = workload.optimizer.accumulate
     timed_batch = _in_whole(timed_batch_in_numpy(model, per_worker_batch), parts)
-    update_batch = _in_whole(sizes.update, parts)
+    update_batch = _in_whole(UPDATE_BATCH, parts)
     update_samples = max(UPDATE_SAMPLES, update_batch)
-    numbers = step_numbers(workload.optimizer, workload.schedule, request.proof_steps)
+    numbers = step_numbers(workload.optimizer, workload.schedule, request.trajectory_steps)
     update_batches = UpdateBatches(
         folder=scratch,
         inputs=as_dtype(proof_inputs(model, request.seed + 1, update_samples), "float64"),
@@ -325,7 +335,7 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         labels = proof_labels(model, request.seed, samples, workload.loss)
         return Reference(model, weights_of_proof, inputs, labels, masks, workload.loss)
 
-    ordinary, few = reference(batch), reference(sizes.extremes)
+    ordinary, few = reference(batch), reference(extreme_batch(model))
     check_domains(ordinary)
     return Prepared(
         scratch=scratch,

@@ -136,7 +136,7 @@ def run_command(**options: Any) -> int:
     "trajectory_steps",
     type=int,
     metavar="N",
-    help="Training steps of the trajectory. Default: 20; 5 if a sample takes over 2.5 billion multiply-adds.",
+    help="Training steps of the trajectory. Default: 20.",
 )
 @CERTIFICATE
 @click.argument("extra_arguments", nargs=-1, metavar="")
@@ -161,7 +161,7 @@ def verify_command(
     See dlb port for models of your own, and dlb diff for two ONNX files.
     """
     _refuse_former(workload, extra_arguments, former_models, former_groups)
-    from dlb.request import VERIFY_STEPS
+    from dlb.request import TRAJECTORY_STEPS, VERIFY_STEPS
 
     chosen = CHECK_GROUPS if "all" in groups or not groups else groups
     return execute(
@@ -173,7 +173,7 @@ def verify_command(
         input_mode="pipeline",
         out=None,
         groups=frozenset(chosen),
-        trajectory_steps=trajectory_steps,
+        trajectory_steps=TRAJECTORY_STEPS if trajectory_steps is None else trajectory_steps,
         **options,
     )
 

@@ -19,10 +19,9 @@ from dlb.execution import kept_proofs
 from dlb.execution.measure import TRIAL_SECONDS, TRIAL_STEPS, Plan
 from dlb.matrix import SweepCell
 from dlb.measure.steady import WARMUP_SECONDS
-from dlb.proof.sizes import proof_sizes
 from dlb.provenance import available_cores
 from dlb.record import StoredRecord
-from dlb.request import Request
+from dlb.request import Request, proof_batch
 from dlb.workload import Model, infer_shapes, multiply_adds, parameter_shapes, workload_hash
 
 __all__ = ["Estimate", "estimate", "total_seconds"]
@@ -164,7 +163,7 @@ def _computed_step(request: Request) -> float:
 
 def _proof_passes(request: Request) -> float:
     model = request.workload.model
-    return PROOF_PASSES * proof_sizes(model).batch * _work(model)
+    return PROOF_PASSES * proof_batch(model) * _work(model)
 
 
 def _memory(request: Request, like: StoredRecord | None) -> int:

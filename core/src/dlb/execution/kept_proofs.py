@@ -91,7 +91,7 @@ def _key(
     }
     names = (
         "batch_size", "threads", "device", "dtype", "seed", "input_mode", "strategy", "workers",
-        "proof_steps",
+        "trajectory_steps",
     )  # fmt: skip
     settings |= {name: getattr(request, name) for name in names}
     return hashlib.sha256(msgspec.json.encode(settings)).hexdigest()

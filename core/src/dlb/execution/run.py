@@ -207,7 +207,7 @@ def _certify(
     if across:
         checks += check_across_adapters(runs, request.groups, find_calibration(request, runs))
     numbers = step_numbers(
-        request.workload.optimizer, request.workload.schedule, request.proof_steps
+        request.workload.optimizer, request.workload.schedule, request.trajectory_steps
     )
     steps = observed_steps(len(numbers))
     return Certificate(
