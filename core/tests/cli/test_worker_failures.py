@@ -107,6 +107,7 @@ def test_peer(dlb: Dlb, fault: str, rank: str, says: str) -> None:
 def test_loss_that_is_not_a_number(dlb: Dlb) -> None:
     ended = dlb.run("--on", "faulty", "--json", fault="nan-loss")
     assert ended.status == 1
-    losses = dlb.records()["faulty"]["quality"]["losses"]
+    record = dlb.records()["faulty"]
+    losses = record["quality"]["losses"]
     assert losses[3] is not None and losses[4] is None and losses[-1] is None
-    assert not ended.document["proven"]
+    assert not ended.document["proven"] and not record["certificate"]["diverged"]

@@ -85,7 +85,7 @@ def prove_updates(
     Returns:
         changes by number of steps, for the comparison with other adapters and with float32; empty if the
         group ``trajectory`` was not asked for, or if the trajectory diverges. And where the truth's
-        gradients are not finite at the adapter's weights, so that it does; None if nowhere.
+        gradients are not finite at NumPy's own weights either, so that it does; None if nowhere.
     """
     workload = model.workload
     last = len(batches.order) - 1 if "trajectory" in groups else 0
@@ -97,6 +97,7 @@ def prove_updates(
     trained = {name: start[name] for name in trained_names(reference.model)}
     updates = Updates(workload.optimizer, trained)
     moved: set[str] = set()
+    finite = True
     losses: list[tuple[float, float]] = []
     began = time.perf_counter()
     for step, rows in enumerate(batches.order[: last + 1]):
@@ -108,7 +109,8 @@ def prove_updates(
             running = reference.running(before, inputs, parts=parts)
         gradients = model.step_gradients(inputs, labels)
         check_gradient_shapes(gradients, reference.model)
-        if not _is_finite(gradients) and _diverges(reference, model.weights()[0], inputs, labels):
+        own = {**start, **updates.weights}
+        if finite and not _is_finite(gradients) and _diverges(reference, own, inputs, labels):
             note = Finding(cause=TrainedNotFinite())
             check = Check("trajectory", "trajectory", adapter, DEFINITION)
             if step == 0:
@@ -122,6 +124,8 @@ def prove_updates(
                 truth = updates.weights | updates.state
                 keep(check_changes(check, step, start, after, truth, {}, losses, note))
             return {}, Divergent(run="trajectory", step=step)
+        # NumPy's steps with gradients that are not finite say nothing of what the workload computes.
+        finite = finite and _is_finite(gradients)
         sizes = {name: float(np.linalg.norm(gradients[name])) for name in trained}
         whole = float(np.linalg.norm(list(sizes.values())))
         # Adam also takes large steps from gradients that are rounding, and these differ between
@@ -167,7 +171,12 @@ def _is_finite(gradients: Tensors) -> bool:
 
 
 def _diverges(reference: Reference, weights: Tensors, inputs: Array, labels: Array) -> bool:
-    """Whether the truth's gradients at an adapter's weights are not finite either."""
+    """Whether the truth's gradients are not finite either.
+
+    Args:
+        weights: those that NumPy's own steps reached: an adapter whose step put a NaN into its weights does
+            not excuse the NaN that follows from it.
+    """
     own = Reference(reference.model, weights, inputs, labels, reference.masks, reference.loss)
     with np.errstate(all="ignore"):
         return not _is_finite(own.gradients(own.training_layers))
