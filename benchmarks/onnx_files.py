@@ -3,8 +3,8 @@
     python benchmarks/onnx_files.py FOLDER-OR-FILE ... [--on ADAPTER ...] [--csv TABLE.csv]
 
 FOLDER may hold ``.onnx`` files, wheels and npm packages, unpacked into a temporary folder. Each file is tried
-in processes of its own, with a limit of time, and without options: what it leaves open is as dlb reads it. Equal
-files are tried once, the smallest file first.
+in processes of its own, with a limit of time, and without options: what it leaves open is as dlb reads it.
+Equal files are tried once, the smallest file first.
 
 Columns: ``dlb`` is "read" or the reason why not; ``proven`` are the adapters of --on, proven with a batch of 4,
 all of them in ``proof_seconds``; ``unproven`` is the first check that does not pass, or what ended the proof;
