@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -21,6 +22,7 @@ from dlb.proof.extremes import ExtremeKind, check_domains, extremes
 from dlb.proof.reference import Reference
 from dlb.proof.update_batches import UpdateBatches, as_dtype, step_numbers
 from dlb.samples import (
+    count_samples,
     open_split,
     proof_inputs,
     proof_labels,
@@ -31,6 +33,7 @@ from dlb.samples import (
 from dlb.supervision.remote import write_arrays
 from dlb.workload import Model, Workload, infer_shapes, multiply_adds
 from dlb.workload.initial import initial_weights, proof_masks, proof_weights
+from dlb.workload.training import with_epoch
 
 if TYPE_CHECKING:
     from dlb.imported import ImportedModel
@@ -136,6 +139,14 @@ class Request:
     test_steps: int | None = None
     test_seconds: float | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Tell a schedule by epochs how many steps one has."""
+        if getattr(self.workload.schedule, "unit", "") == "epoch":
+            epoch = max(1, count_samples(self.workload) // max(1, self.batch_size))
+            schedule = with_epoch(self.workload.schedule, epoch)
+            resolved = msgspec.structs.replace(self.workload, schedule=schedule)
+            object.__setattr__(self, "workload", resolved)
 
     @property
     def left_out(self) -> tuple[CheckGroup, ...]:

@@ -15,6 +15,7 @@ from dlb import workload as W
 from dlb.errors import WorkloadError
 from dlb.workload import files, learning_rate
 from dlb.workload.initial import initial_weights
+from dlb.workload.training import with_epoch
 
 LENET = files.load("lenet5").model
 
@@ -177,6 +178,8 @@ FAULTS = [
     (W.Polynomial(warmup=5, steps=5), "steps"),
     (W.Polynomial(steps=5, power=0.0), "power"),
     (W.CosineRestarts(period=1), "period"),
+    (W.CosineRestarts(period=0, unit="epoch"), "period"),
+    (W.Step(milestones=(1,), unit="epoch", epoch_steps=3), "epoch_steps"),
     (W.CosineRestarts(period=2, growth=0), "growth"),
 ]
 
@@ -194,3 +197,30 @@ def test_learning_rate(
     optimizer: W.Optimizer, schedule: W.Schedule, step: int, rate: float
 ) -> None:
     assert learning_rate(optimizer, schedule, step) == pytest.approx(rate, rel=1e-12)
+
+
+BY_EPOCHS = [
+    (W.Step(milestones=(2, 3), unit="epoch"), W.Step(milestones=(20, 30))),
+    (W.Decay(start=4, every=1, unit="epoch"), W.Decay(start=40, every=10)),
+    (W.WarmupCosine(warmup=1, steps=5, unit="epoch"), W.WarmupCosine(warmup=10, steps=50)),
+    (W.Polynomial(steps=3, unit="epoch"), W.Polynomial(steps=30)),
+    (W.CosineRestarts(period=1, unit="epoch"), W.CosineRestarts(period=10)),
+]
+
+
+@pytest.mark.parametrize(("by_epochs", "by_steps"), BY_EPOCHS)
+def test_epochs_of_ten_steps(by_epochs: W.Schedule, by_steps: W.Schedule) -> None:
+    optimizer, known = W.SGD(learning_rate=0.5), with_epoch(by_epochs, 10)
+    for step in range(60):
+        assert learning_rate(optimizer, known, step) == learning_rate(optimizer, by_steps, step)
+
+
+def test_the_steps_of_an_epoch_are_no_part_of_the_hash() -> None:
+    described = msgspec.structs.replace(files.load("lenet5"), schedule=BY_EPOCHS[0][0])
+    known = msgspec.structs.replace(described, schedule=with_epoch(described.schedule, 10))
+    assert W.workload_hash(known) == W.workload_hash(described)
+
+
+def test_an_epoch_of_unknown_length_has_no_rates() -> None:
+    with pytest.raises(ValueError, match="epoch"):
+        learning_rate(W.SGD(learning_rate=0.5), BY_EPOCHS[0][0], 0)

@@ -18,6 +18,7 @@ from dlb.workload.training import (
     Step,
     WarmupCosine,
     WarmupLinear,
+    in_steps,
     learning_rate,
 )
 
@@ -68,7 +69,7 @@ def step_numbers(optimizer: Optimizer, schedule: Schedule, steps: int) -> tuple[
     Args:
         steps: how many steps are asked for.
     """
-    changes = _changes(schedule)
+    changes = _changes(in_steps(schedule))
     around = {change + offset for change in changes for offset in (-1, 0, 1)}
     wanted = around if len({0, 1, *around}) <= steps else set(changes)
 

@@ -10,7 +10,7 @@ import msgspec
 from dlb.workload.layers import Layer, default_of
 from dlb.workload.losses import Loss, SoftmaxCrossEntropy
 from dlb.workload.optimizers import Optimizer
-from dlb.workload.training import Constant, Schedule
+from dlb.workload.training import Constant, Schedule, with_epoch
 
 __all__ = ["Augmentation", "Data", "Input", "Model", "Node", "Workload", "workload_hash"]
 
@@ -151,7 +151,10 @@ def workload_hash(workload: Workload) -> str:
     therefore does not change old hashes. The inputs of nodes are explicit.
     """
     model = msgspec.structs.replace(workload.model, nodes=workload.model.wired())
-    unnamed = msgspec.structs.replace(workload, name="", title="", source="", model=model)
+    schedule = with_epoch(workload.schedule, 0)
+    unnamed = msgspec.structs.replace(
+        workload, name="", title="", source="", model=model, schedule=schedule
+    )
     return hashlib.sha256(
         msgspec.json.encode(without_defaults(unnamed), order="deterministic")
     ).hexdigest()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Union
+from typing import Literal, Union
+
+import msgspec
 
 from dlb.workload.optimizers import Optimizer, Part
 
@@ -17,8 +19,10 @@ __all__ = [
     "Step",
     "WarmupCosine",
     "WarmupLinear",
+    "in_steps",
     "learning_rate",
     "schedule_fault",
+    "with_epoch",
 ]
 
 
@@ -26,14 +30,27 @@ class Constant(Part, tag="constant", frozen=True):
     """The optimizer's learning rate throughout."""
 
 
-class Step(Part, tag="step", kw_only=True, frozen=True):
-    """Multiplies the learning rate by ``gamma`` at each of ``milestones`` (steps from 0)."""
+class _Counted(Part, kw_only=True, frozen=True):
+    """A schedule that counts.
+
+    Attributes:
+        unit: what its whole numbers count, ``step`` or ``epoch``.
+        epoch_steps: the steps of an epoch, where the unit is one. A request fills it in, from its samples and
+            its batch; it is no part of what a workload means.
+    """
+
+    unit: Literal["step", "epoch"] = "step"
+    epoch_steps: int = 0
+
+
+class Step(_Counted, tag="step", kw_only=True, frozen=True):
+    """Multiplies the learning rate by ``gamma`` at each of ``milestones`` (from 0)."""
 
     milestones: tuple[int, ...]
     gamma: float = 0.1
 
 
-class Decay(Part, tag="decay", kw_only=True, frozen=True):
+class Decay(_Counted, tag="decay", kw_only=True, frozen=True):
     """Multiplies the learning rate by ``gamma`` at step ``start`` and every ``every`` steps after it
     (Zaremba et al., arXiv:1409.2329, halve it after each epoch from the fifth on)."""
 
@@ -49,7 +66,7 @@ class Inverse(Part, tag="inverse", kw_only=True, frozen=True):
     power: float
 
 
-class WarmupCosine(Part, tag="warmup_cosine", kw_only=True, frozen=True):
+class WarmupCosine(_Counted, tag="warmup_cosine", kw_only=True, frozen=True):
     """Linear warm-up, then half a cosine (Loshchilov and Hutter, arXiv:1608.03983, no restarts).
 
     Over ``warmup`` steps, the rate grows from 1 / ``warmup`` of the learning rate to all of it. It
@@ -61,7 +78,7 @@ class WarmupCosine(Part, tag="warmup_cosine", kw_only=True, frozen=True):
     end: float = 0.0
 
 
-class WarmupLinear(Part, tag="warmup_linear", kw_only=True, frozen=True):
+class WarmupLinear(_Counted, tag="warmup_linear", kw_only=True, frozen=True):
     """Linear warm-up, then a straight line down (Devlin et al., arXiv:1810.04805, appendix A.2).
 
     Over ``warmup`` steps, the rate grows from 1 / ``warmup`` of the learning rate to all of it. It
@@ -73,7 +90,7 @@ class WarmupLinear(Part, tag="warmup_linear", kw_only=True, frozen=True):
     end: float = 0.0
 
 
-class Polynomial(Part, tag="polynomial", kw_only=True, frozen=True):
+class Polynomial(_Counted, tag="polynomial", kw_only=True, frozen=True):
     """Linear warm-up, then what is left of the steps to a power (torch's PolynomialLR; Chen et al.,
     arXiv:1606.00915, section 4.1.1, the "poly" policy with ``power`` 0.9).
 
@@ -88,7 +105,7 @@ class Polynomial(Part, tag="polynomial", kw_only=True, frozen=True):
     end: float = 0.0
 
 
-class CosineRestarts(Part, tag="cosine_restarts", kw_only=True, frozen=True):
+class CosineRestarts(_Counted, tag="cosine_restarts", kw_only=True, frozen=True):
     """Half a cosine again and again (Loshchilov and Hutter, arXiv:1608.03983, equation 5).
 
     The first half cosine takes ``period`` steps, each further one ``growth`` times as many. In step i of n, the
@@ -106,12 +123,25 @@ Schedule = Union[
 ]
 #: Schedules of a warm-up and a course down, until a last step.
 _DOWN = (WarmupCosine, WarmupLinear, Polynomial)
+#: Fields that count what a schedule's unit says.
+_COUNTS = ("milestones", "start", "every", "warmup", "steps", "period")
 
 
 def schedule_fault(schedule: Schedule) -> str:
     """What is wrong with a schedule's numbers; "" if nothing is."""
     numbers = {name: getattr(schedule, name) for name in schedule.__struct_fields__}
-    leasts = {"start": 0, "every": 1, "warmup": 0, "gamma": 0, "period": 2, "growth": 1, "end": 0}
+    if numbers.get("epoch_steps"):
+        return "schedule.epoch_steps is what dlb fills in; leave it out"
+    period = 1 if numbers.get("unit") == "epoch" else 2
+    leasts = {
+        "start": 0,
+        "every": 1,
+        "warmup": 0,
+        "gamma": 0,
+        "period": period,
+        "growth": 1,
+        "end": 0,
+    }
     for name, least in leasts.items():
         if name in numbers and not least <= numbers[name] < math.inf:
             return f"schedule.{name} = {numbers[name]} must be at least {least} and finite"
@@ -127,8 +157,37 @@ def schedule_fault(schedule: Schedule) -> str:
 
 
 def learning_rate(optimizer: Optimizer, schedule: Schedule, step: int) -> float:
-    """The learning rate of one step, counted from 0."""
-    return optimizer.learning_rate * _factor(schedule, step)
+    """The learning rate of one step, counted from 0; a schedule by epochs is one :func:`with_epoch`."""
+    return optimizer.learning_rate * _factor(in_steps(schedule), step)
+
+
+def with_epoch(schedule: Schedule, steps: int) -> Schedule:
+    """The schedule, for epochs of so many steps; 0 for those of no request."""
+    if isinstance(schedule, _Counted) and schedule.unit == "epoch":
+        return msgspec.structs.replace(schedule, epoch_steps=steps)
+    return schedule
+
+
+def in_steps(schedule: Schedule) -> Schedule:
+    """The schedule with its counts in steps.
+
+    Raises:
+        ValueError: it counts epochs, and how many steps one has is not known.
+    """
+    if not isinstance(schedule, _Counted) or schedule.unit == "step":
+        return schedule
+    if not schedule.epoch_steps:
+        raise ValueError("a schedule by epochs needs the steps of an epoch")
+    counts = {
+        name: _times(getattr(schedule, name), schedule.epoch_steps)
+        for name in _COUNTS
+        if hasattr(schedule, name)
+    }
+    return msgspec.structs.replace(schedule, unit="step", **counts)
+
+
+def _times(counts: int | tuple[int, ...], steps: int) -> int | tuple[int, ...]:
+    return tuple(c * steps for c in counts) if isinstance(counts, tuple) else counts * steps
 
 
 def _factor(schedule: Schedule, step: int) -> float:
