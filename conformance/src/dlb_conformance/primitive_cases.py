@@ -104,6 +104,16 @@ WHOLE_FUNCTIONS = _functions(
 ELEMENTWISE = {
     "elementwise-of-features": _functions((9,), _ANY_NUMBER),
     "elementwise-of-maps": _functions((2, 4, 3), ("affine", "elu", "softplus")),
+    # Decibels: an exporter may take the number for 0, and must not.
+    "elementwise-of-a-small-addition": chain(
+        (3, 6, 6),
+        W.Conv(out_channels=4, kernel=(3, 3), bias=False),
+        W.Elementwise(function="softplus"),
+        W.Elementwise(function="affine", alpha=1.0, beta=1e-10),
+        W.Elementwise(function="log"),
+        W.Flatten(),
+        W.Linear(out_features=CLASSES),
+    ),
     # The gradient of these weights is 0: frameworks may have none at all.
     "elementwise-that-ends-gradients": chain(
         (6,),

@@ -635,6 +635,27 @@ def test_a_bias_of_zeros_may_be_left_out_by_an_exporter():
         assert not compare_structure(exported, wanted, still).equal
 
 
+def test_zeros_that_nobody_holds_are_no_bias():
+    """torch's exporter writes them for a convolution without a bias, where it does not optimise."""
+    model = Model(
+        input=Input(shape=(2, 9, 9)),
+        nodes=(Node(name="conv", layer=Conv(out_channels=3, kernel=(3, 3), bias=False)),),
+    )
+    wanted, exported = graph_of(model), graph_of(model)
+    for number, equal in ((0.0, True), (1e-9, False)):
+        exported.graph.ClearField("node")
+        exported.graph.node.extend(
+            [
+                helper.make_node("Constant", [], ["number"], value_float=number),
+                helper.make_node("Constant", [], ["size"], value_ints=[3]),
+                helper.make_node("Expand", ["number", "size"], ["zeros"]),
+                helper.make_node("Conv", ["input", "conv.weight", "zeros"], ["logits"]),
+            ]
+        )
+        exported.graph.output[0].name = "logits"
+        assert compare_structure(wanted, exported).equal is equal
+
+
 def of_sequences(*nodes: str) -> onnx.ModelProto:
     """What nodes make of x [N, 6, 4] and constants: a [4, 2], b [4, 4], both [4, 6] (a, then b),
     and c [2], d [4] and cd [6] for biases."""

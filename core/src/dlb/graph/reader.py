@@ -161,7 +161,9 @@ class Reader:
         }
 
     def with_bias(self, operation: Operation, name: str) -> Operation:
-        """A Conv or Linear with the named constant as its bias."""
+        """A Conv or Linear with the named constant as its bias; zeros that nobody holds are none."""
+        if self._made_up(name) and not self.trace.values[name].any():
+            return operation
         return replace(
             operation,
             attributes={**operation.attributes, "bias": True},
@@ -169,6 +171,16 @@ class Reader:
             bias_name=self.initializer_name(name),
             nonzero_bias=bool(self.trace.values[name].any()),
         )
+
+    def _made_up(self, name: str) -> bool:
+        """Whether a constant is one number written out, which no training can change."""
+        producer = self.trace.producers.get(name)
+        if producer is None or producer.op_type != "Expand":
+            return producer is not None and producer.op_type == "ConstantOfShape"
+        number = self.trace.producers.get(producer.input[0])
+        while number is not None and number.op_type in ("Cast", "CastLike"):
+            number = self.trace.producers.get(number.input[0])
+        return number is not None and number.op_type == "Constant"
 
     def make(
         self,

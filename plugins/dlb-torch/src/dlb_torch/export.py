@@ -15,6 +15,8 @@ from dlb_worker.user_layers import bound
 
 #: Bytes of a constant that shapes may be computed from, which ONNX's checker has to know.
 SMALL = 1024
+#: Numbers up to this are 0 to the exporter's rules, which leave an addition of 0 out.
+NOTHING = 1e-8
 
 
 def export(model: TorchModel | UserModule, path: Path) -> str:
@@ -41,6 +43,15 @@ def export(model: TorchModel | UserModule, path: Path) -> str:
         input_names=["input"],
         output_names=["logits"],
         dynamic_shapes=({0: torch.export.Dim("batch")},),
+        optimize=not _adds_little(model),
+    )
+
+
+def _adds_little(model: TorchModel) -> bool:
+    """Whether a layer adds a number that the exporter's rules would leave out."""
+    return any(
+        node.kind == "elementwise" and node.function == "affine" and 0 < abs(node.beta) <= NOTHING
+        for node in model.workload.model.nodes
     )
 
 
