@@ -487,7 +487,12 @@ class StepJudge:
         found: Found,
         moved: Tensors,
     ) -> None:
-        """Measure how far weights move a step that differ by a few units in the last place."""
+        """Measure how far weights move a step that differ by a few units in the last place.
+
+        Running statistics are also measured next to normalised values that are moved as a whole. Where a
+        linear layer follows, its mean is little more than that of their shifts, which may be small sums of
+        large values; a batch's mean of these is rounded relative to the values.
+        """
         self.seed += 1
         weights = _part(workers[0], "weights/")
         other = self._gradients(audited, perturbed(weights, self.seed, self.units))
@@ -501,11 +506,21 @@ class StepJudge:
         self.loss_noise = max(self.loss_noise, PERTURBED_GRADIENTS * abs(other.loss - found.loss))
         if not moved:
             return
+        self.referee.load_weights(self._shifted(perturbed(weights, self.seed, self.units)))
         changed = self._running(audited, workers)
         before = _part(workers[0], "before/")
         for each in change_figures({name: before[name] for name in moved}, changed, moved):
             spread = PERTURBED_GRADIENTS * (each.relative_l2 or 0.0)
             self.state_noise[each.tensor] = max(self.state_noise.get(each.tensor, 0.0), spread)
+
+    def _shifted(self, weights: Tensors) -> dict[str, Array]:
+        """Weights, with the shifts of normalised values moved by one unit in the last place of their scales."""
+        shifted = dict(weights)
+        for name in (each.removesuffix(".mean") for each in self.states if each.endswith(".mean")):
+            scale, shift = weights[f"{name}.scale"], weights[f"{name}.bias"]
+            sign = self.generator.choice((-1, 1), size=shift.shape)
+            shifted[f"{name}.bias"] = shift + sign * np.spacing(np.abs(scale))
+        return shifted
 
     def _size(self, name: str) -> int:
         """How many elements a whole parameter has."""
