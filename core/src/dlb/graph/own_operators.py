@@ -1,4 +1,4 @@
-"""Models with operators of other domains, where these are compositions, written out in ONNX's own."""
+"""Models with operators that are compositions, of other domains and of ONNX, written out in ONNX's own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 import onnx
 from onnx import helper
 
-from dlb.graph import classical, contributed, quantised_operators
+from dlb.graph import classical, compositions, contributed, quantised_operators
 from dlb.graph.node_writer import OWN, NodeWriter, opset_of, ranks_of
 
 __all__ = ["with_onnx_operators"]
@@ -68,6 +68,8 @@ def _written(rule: Callable[[NodeWriter], bool], writer: NodeWriter) -> bool:
 def _rule(node: onnx.NodeProto, model: onnx.ModelProto) -> Callable[[NodeWriter], bool] | None:
     if node.domain in _BY_DOMAIN:
         return _BY_DOMAIN[node.domain].get(node.op_type)
+    if node.domain in OWN and node.op_type in compositions.RULES:
+        return compositions.RULES[node.op_type]
     if node.domain in OWN:
         since, rule = contributed.LATER.get(node.op_type, (0, None))
         return rule if rule and opset_of(model) < since else None

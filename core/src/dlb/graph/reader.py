@@ -173,10 +173,13 @@ class Reader:
         )
 
     def _made_up(self, name: str) -> bool:
-        """Whether a constant is one number written out, which no training can change."""
+        """Whether a constant is one number written out, which no training can change.
+
+        Not by ConstantOfShape: files without their weights have such ones in their place.
+        """
         producer = self.trace.producers.get(name)
         if producer is None or producer.op_type != "Expand":
-            return producer is not None and producer.op_type == "ConstantOfShape"
+            return False
         number = self.trace.producers.get(producer.input[0])
         while number is not None and number.op_type in ("Cast", "CastLike"):
             number = self.trace.producers.get(number.input[0])

@@ -1,0 +1,111 @@
+"""Operators of ONNX itself that are read as compositions of simpler ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import numpy_helper
+
+from dlb.graph.node_writer import NodeWriter
+
+__all__ = ["RULES"]
+
+#: The operator sets from which on Slice has inputs, and Trilu is one.
+SLICE_OF_INPUTS, TRILU = 10, 14
+#: DepthToSpace's mode: the axes of [N, ...] into which channels go, and those of the result, in order.
+_DEPTHS = {
+    "DCR": ((None, None, -1), (0, 3, 4, 1, 5, 2)),
+    "CRD": ((-1, None, None), (0, 1, 4, 2, 5, 3)),
+}
+
+
+def _depth_to_space(write: NodeWriter) -> bool:
+    """Channels moved into blocks of places (Shi et al., arXiv:1609.05158)."""
+    if write.opset < SLICE_OF_INPUTS:
+        return False
+    size = int(write.attributes["blocksize"])
+    channels, order = _DEPTHS[write.attributes.get("mode", "DCR")]
+    places = _sizes(write, 2, 4)
+    split = [size if each is None else each for each in channels]
+    wide = write.add("Concat", write.shape(0, *split), places, axis=0)
+    moved = write.add("Transpose", write.add("Reshape", write.input(0), wide), perm=order)
+    larger = write.add("Mul", places, write.shape(size))
+    whole = write.add("Concat", write.shape(0, -1), larger, axis=0)
+    return write.end(write.add("Reshape", moved, whole))
+
+
+def _space_to_depth(write: NodeWriter) -> bool:
+    """Blocks of places moved into channels."""
+    if write.opset < SLICE_OF_INPUTS:
+        return False
+    size = int(write.attributes["blocksize"])
+    fewer = write.add("Div", _sizes(write, 2, 4), write.shape(size))
+    rows, columns = (write.add("Gather", fewer, write.shape(place)) for place in (0, 1))
+    block = write.shape(size)
+    split = (write.shape(0), _sizes(write, 1, 2), rows, block, columns, block)
+    wide = write.add("Concat", *split, axis=0)
+    moved = write.add(
+        "Transpose", write.add("Reshape", write.input(0), wide), perm=(0, 3, 5, 1, 2, 4)
+    )
+    whole = write.add("Concat", write.shape(0, -1), fewer, axis=0)
+    return write.end(write.add("Reshape", moved, whole))
+
+
+def _sizes(write: NodeWriter, start: int, stop: int) -> str:
+    """Some sizes of the first input."""
+    size = write.add("Shape", write.input(0))
+    return write.add("Slice", size, write.shape(start), write.shape(stop))
+
+
+def _cumulative_sum(write: NodeWriter) -> bool:
+    """The sum of a triangle of the values, repeated once for each place."""
+    axis, rank = _held(write, 1), write.ranks.get(write.input(0))
+    if axis is None or rank is None or write.opset < TRILU:
+        return False
+    order = [*range(rank)]
+    order[int(axis) % rank], order[-1] = order[-1], order[int(axis) % rank]
+    value = write.add("Transpose", write.input(0), perm=order)
+    sizes = write.add("Shape", value)
+    last = write.add("Gather", sizes, write.shape(rank - 1))
+    square = write.add("Concat", sizes, last, axis=0)
+    raised = write.add("Unsqueeze", value, write.shape(-2))
+    reverse, exclusive = (write.attributes.get(name, 0) for name in ("reverse", "exclusive"))
+    away = write.held((1 if reverse else -1) if exclusive else 0, np.int64)
+    part = write.add("Trilu", write.add("Expand", raised, square), away, upper=int(bool(reverse)))
+    added = write.add("ReduceSum", part, write.shape(-1), keepdims=0)
+    return write.end(write.add("Transpose", added, perm=order))
+
+
+def _held(write: NodeWriter, place: int) -> npt.NDArray[Any] | None:
+    """An input's numbers, if it is a constant."""
+    node = write.producer(place)
+    if node is not None and node.op_type == "Constant":
+        (attribute,) = node.attribute
+        return numpy_helper.to_array(attribute.t) if attribute.name == "value" else None
+    found: npt.NDArray[Any] | None = write.constant(place)
+    return found
+
+
+def _einsum(write: NodeWriter) -> bool:
+    """Products of more than two values, one after the other."""
+    read, arrow, written = write.attributes["equation"].replace(" ", "").partition("->")
+    terms, values = read.split(","), list(write.node.input)
+    if len(terms) < 3 or "." in read or not arrow:
+        return False
+    while len(terms) > 2:
+        needed = {*written, *"".join(terms[2:])}
+        kept = "".join(sorted({*terms[0], *terms[1]} & needed))
+        joined = write.add("Einsum", *values[:2], equation=f"{terms[0]},{terms[1]}->{kept}")
+        terms[:2], values[:2] = [kept], [joined]
+    return write.end(write.add("Einsum", *values, equation=f"{terms[0]},{terms[1]}->{written}"))
+
+
+RULES: dict[str, Callable[[NodeWriter], bool]] = {
+    "CumSum": _cumulative_sum,
+    "DepthToSpace": _depth_to_space,
+    "Einsum": _einsum,
+    "SpaceToDepth": _space_to_depth,
+}

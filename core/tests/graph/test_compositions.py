@@ -1,0 +1,100 @@
+"""Operators of ONNX that are read as compositions compute what ONNX says, and are read as layers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from dlb.graph.compositions import RULES
+from dlb.graph.own_operators import with_onnx_operators
+from dlb.imported import import_file
+
+SHAPES = {
+    "DepthToSpace": ((2, 12, 3, 5),),
+    "SpaceToDepth": ((2, 3, 4, 6),),
+    "CumSum": ((2, 5, 4),),
+    "Einsum": ((2, 5, 4), (2, 4, 3), (2, 5)),
+}
+CASES = {
+    "depth": ("DepthToSpace", {"blocksize": 2}, None),
+    "depth-first": ("DepthToSpace", {"blocksize": 2, "mode": "DCR"}, None),
+    "columns-first": ("DepthToSpace", {"blocksize": 2, "mode": "CRD"}, None),
+    "space": ("SpaceToDepth", {"blocksize": 2}, None),
+    "sum": ("CumSum", {}, 1),
+    "sum-of-the-last": ("CumSum", {}, -1),
+    "sum-reverse": ("CumSum", {"reverse": 1}, 1),
+    "sum-exclusive": ("CumSum", {"exclusive": 1}, 1),
+    "sum-of-later-ones": ("CumSum", {"exclusive": 1, "reverse": 1}, 2),
+    "products": ("Einsum", {"equation": "bnd,bde,bn->bne"}, None),
+}
+
+
+def model(case: str, *layers: onnx.NodeProto) -> onnx.ModelProto:
+    operator, attributes, axis = CASES[case]
+    names = [f"x{place}" for place in range(len(SHAPES[operator]))]
+    node = helper.make_node(operator, [*names, *(["axis"] if axis is not None else [])], ["y"])
+    node.attribute.extend(helper.make_attribute(*each) for each in attributes.items())
+    held = [helper.make_tensor("axis", TensorProto.INT64, (), [axis])] if axis is not None else []
+    graph = helper.make_graph(
+        [node, *layers],
+        "composition",
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", *shape[1:]])
+            for name, shape in zip(names, SHAPES[operator])
+        ],
+        [helper.make_tensor_value_info("z" if layers else "y", TensorProto.FLOAT, None)],
+        held,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def test_every_composition_has_a_case() -> None:
+    assert {operator for operator, _, _ in CASES.values()} == set(RULES) == set(SHAPES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_written_computes_the_same(case: str) -> None:
+    given = model(case)
+    written = with_onnx_operators(given)
+    operator = CASES[case][0]
+    left = [node for node in written.graph.node if node.op_type == operator]
+    assert operator == "Einsum" or not left
+    assert all(len(node.input) == 2 for node in left)
+    draw = np.random.default_rng(0)
+    feed = {
+        f"x{place}": draw.integers(-9, 9, shape).astype("float32")
+        for place, shape in enumerate(SHAPES[operator])
+    }
+    (wanted,) = ReferenceEvaluator(given).run(None, feed)
+    (found,) = ReferenceEvaluator(written).run(None, feed)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_read_as_layers(case: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    flat = helper.make_node("Flatten", ["y"], ["flat"])
+    linear = helper.make_node("Gemm", ["flat", "weight"], ["z"])
+    given = model(case, flat, linear)
+    feed = {
+        f"x{place}": np.ones(shape, "float32") for place, shape in enumerate(SHAPES[CASES[case][0]])
+    }
+    (y,) = ReferenceEvaluator(model(case)).run(None, feed)
+    weight = np.random.default_rng(0).standard_normal((y[0].size, 3)).astype("float32")
+    given.graph.initializer.append(onnx.numpy_helper.from_array(weight, "weight"))
+    onnx.save(given, path)
+    read = import_file(path)
+    assert any(array.shape[::-1] == weight.shape for array in read.weights.values())
+
+
+@pytest.mark.parametrize("opset", [9, 13])
+def test_an_older_operator_set_has_no_composition(opset: int) -> None:
+    operator = "DepthToSpace" if opset == 9 else "CumSum"
+    given = model("depth" if opset == 9 else "sum")
+    given.opset_import[0].version = opset
+    assert [node.op_type for node in with_onnx_operators(given).graph.node] == [operator]
