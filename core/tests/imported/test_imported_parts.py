@@ -186,6 +186,32 @@ def test_a_value_times_several_matrices(
     assert conv.groups == np.prod(matrices)
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("samples", [1, 0], ids=["once", "none"])
+def test_a_value_times_matrices_that_repeat_it(side: str, samples: int, tmp_path: Path) -> None:
+    """As capsules do: three matrices for each row, which no layer has. They are a value of their own."""
+    held = {"five": np.array([-1, 2, 1, 12, 1] if side == "left" else [-1, 2, 1, 1, 12])}
+    asked = real(2, 3, 5, 12) if side == "left" else real(2, 3, 12, 5)
+    held["a"] = asked[None] if samples else asked
+    names = ["a", "v"] if side == "left" else ["v", "a"]
+    nodes = [node("Reshape", ["m", "five"], ["v"]), node("MatMul", names, ["y"])]
+    found = import_file(saved(tmp_path, rows_of_features(*nodes, **held)))
+    assert any(np.array_equal(array, asked) for array in found.weights.values())
+
+
+def test_a_constant_between_values_is_a_value(tmp_path: Path) -> None:
+    held = {"a": real(1, 2, 1, 4)}
+    nodes = [
+        node("Relu", ["m"], ["r"]),
+        node("Tanh", ["m"], ["t"]),
+        node("Shape", ["m"], ["size"]),
+        node("Expand", ["a", "size"], ["e"]),
+        node("Concat", ["r", "e", "t"], ["y"], axis=2),
+    ]
+    found = import_file(saved(tmp_path, rows_of_features(*nodes, **held)))
+    assert any(np.array_equal(array, held["a"][0]) for array in found.weights.values())
+
+
 def test_rows_times_several_matrices_each_are_refused(tmp_path: Path) -> None:
     held = {"three": np.array([-1, 1, 24]), "a": real(2, 1, 1, 24, 2)}
     nodes = [node("Reshape", ["m", "three"], ["v"]), node("MatMul", ["v", "a"], ["y"])]

@@ -115,6 +115,19 @@ FILES: dict[str, tuple[onnx.ModelProto, list[W.Layer]]] = {
             E(function="affine", alpha=-1.0, beta=1.0),
         ],
     ),
+    "a map times 0": (
+        after_conv(node("Mul", ["c", "zero"], ["h"]), zero=np.float32(0)),
+        [W.Binary(function="sub")],
+    ),
+    "an absolute value, and a little more": (
+        after_conv(
+            node("Abs", ["c"], ["a"]),
+            node("Add", ["a", "little"], ["q"]),
+            node("Sqrt", ["q"], ["h"]),
+            little=np.float32(1e-6),
+        ),
+        [E(function="abs"), E(function="affine", alpha=1.0, beta=1e-6), E(function="sqrt")],
+    ),
     "a square and a root": (
         after_conv(
             node("Pow", ["c", "two"], ["s"]),

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 from onnx import numpy_helper
 
 from dlb.graph.node_writer import NodeWriter
+from dlb.graph.trace import attributes_of
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "rule_of"]
 
 #: The operator sets from which on Slice has inputs, and Trilu is one.
 SLICE_OF_INPUTS, TRILU = 10, 14
@@ -103,9 +105,34 @@ def _einsum(write: NodeWriter) -> bool:
     return write.end(write.add("Einsum", *values, equation=f"{terms[0]},{terms[1]}->{written}"))
 
 
+def _layer_norm(write: NodeWriter) -> bool:
+    """Several last axes as one."""
+    rank = write.ranks.get(write.input(0))
+    axis = write.attributes.get("axis", -1)
+    if rank is None or axis % rank == rank - 1 or write.uses(1):
+        return False
+    sizes = write.add("Shape", write.input(0))
+    rows = write.shape(*(0,) * (axis % rank), -1)
+    value = write.add("Reshape", write.input(0), rows)
+    numbers = [write.add("Reshape", name, write.shape(-1)) for name in write.node.input[1:] if name]
+    kept = {"epsilon": write.attributes.get("epsilon", 1e-5)}
+    normal = write.add("LayerNormalization", value, *numbers, axis=-1, **kept)
+    return write.end(write.add("Reshape", normal, sizes))
+
+
+def rule_of(node: onnx.NodeProto) -> Callable[[NodeWriter], bool] | None:
+    """The rule that may write out a node; None if it stays."""
+    if node.op_type == "Einsum" and len(node.input) < 3:
+        return None
+    if node.op_type == "LayerNormalization" and attributes_of(node).get("axis", -1) == -1:
+        return None
+    return RULES.get(node.op_type)
+
+
 RULES: dict[str, Callable[[NodeWriter], bool]] = {
     "CumSum": _cumulative_sum,
     "DepthToSpace": _depth_to_space,
     "Einsum": _einsum,
+    "LayerNormalization": _layer_norm,
     "SpaceToDepth": _space_to_depth,
 }

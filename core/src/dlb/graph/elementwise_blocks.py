@@ -160,7 +160,8 @@ def _match(y: Array) -> tuple[str, dict[str, float]] | None:
         if function == "hard_sigmoid" and (y.min(), y.max()) != (0.0, 1.0):
             continue
         expected = np.asarray(FUNCTIONS[function].value(_PLACES, **numbers))
-        # On either side: a small number that is added to a ReLU is large below 0.
-        if all(is_near(y[side], expected[side]) for side in (_PLACES < 0, _PLACES > 0)):
+        # On either side and at 0: a small number that is added to a ReLU is large below 0.
+        sides = (_PLACES < 0, _PLACES == 0, _PLACES > 0)
+        if all(is_near(y[side], expected[side]) for side in sides):
             return function, numbers
     return None

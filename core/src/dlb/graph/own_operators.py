@@ -68,9 +68,9 @@ def _written(rule: Callable[[NodeWriter], bool], writer: NodeWriter) -> bool:
 def _rule(node: onnx.NodeProto, model: onnx.ModelProto) -> Callable[[NodeWriter], bool] | None:
     if node.domain in _BY_DOMAIN:
         return _BY_DOMAIN[node.domain].get(node.op_type)
-    if node.domain in OWN and node.op_type in compositions.RULES:
-        return compositions.RULES[node.op_type]
-    if node.domain in OWN:
-        since, rule = contributed.LATER.get(node.op_type, (0, None))
-        return rule if rule and opset_of(model) < since else None
-    return None
+    if node.domain not in OWN:
+        return None
+    since, rule = contributed.LATER.get(node.op_type, (0, None))
+    if rule and opset_of(model) < since:
+        return rule
+    return compositions.rule_of(node)

@@ -15,6 +15,7 @@ from dlb.graph.layout import before_expand
 from dlb.imported.affine import constant_arithmetic
 from dlb.imported.importer import Importer
 from dlb.imported.layers import UnsupportedNode, unsupported
+from dlb.imported.one_axis import add_map
 from dlb.imported.primitives import BINARY, broadcast
 from dlb.imported.samples_first import aligned
 from dlb.imported.transformers import (
@@ -174,7 +175,7 @@ def _decomposed_lrn(importer: Importer, node: onnx.NodeProto) -> ValueView | Non
         bias=decimal(parameters["bias"]),
     )
     importer.nominal_values.update(lrn_constants(importer.trace, node))
-    return elementwise(importer, node, layer, node.input[0])
+    return add_map(importer, node, layer, importer.as_map(node, node.input[0]).layer)
 
 
 def elementwise(importer: Importer, node: onnx.NodeProto, layer: L.Layer, name: str) -> ValueView:

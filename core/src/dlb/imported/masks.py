@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from dlb.graph.masks import chosen_numbers, constant_mask
+from dlb.graph.masks import MASKED, chosen_numbers, constant_mask
 from dlb.graph.trace import attributes_of
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
@@ -62,6 +62,9 @@ def _chosen(importer: Importer, node: onnx.NodeProto) -> ValueView:
     if len({value.shape[0] for value in values}) > 1:
         raise unsupported(node, "repeats a value along the batch")
     shape = np.broadcast_shapes(*(value.shape for value in values))
+    for place, number in enumerate(numbers, start=1):
+        if number is not None and abs(number) < -MASKED:
+            importer.nominal_values[node.input[place]] = number
     layer = Where(first=numbers[0], second=numbers[1])
     name = importer.add(node, layer, [value.layer for value in values], shape)
     return values[0].view(name, shape)

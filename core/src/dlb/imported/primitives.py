@@ -12,10 +12,11 @@ import onnx
 
 from dlb.graph.decimals import ROUNDING, decimal
 from dlb.graph.masks import MASKED, UNBOUNDED, added_mask
+from dlb.imported.constants import constant_value
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
 from dlb.imported.masks import add_mask
-from dlb.imported.samples_first import aligned, repeated, samples_first
+from dlb.imported.samples_first import SamplesFirst, aligned, repeated, samples_first
 from dlb.imported.views import Shape, ValueView, of_a_sample, positions, view_of
 from dlb.workload.layers import Layer, Mul
 from dlb.workload.primitives import Binary, Elementwise, MatMul, Reduce, Scale, Shift, Softmax
@@ -27,6 +28,7 @@ __all__ = [
     "by_a_number",
     "by_numbers",
     "matmul",
+    "matmul_of_a_constant",
     "power",
     "reduce",
     "softmax",
@@ -72,9 +74,13 @@ def by_a_number(importer: Importer, node: onnx.NodeProto, name: str, constant: s
     else:
         alpha = -1.0 if node.op_type == "Sub" and first else 1.0
         beta = -number if node.op_type == "Sub" and not first else number
-    if alpha == 0 or (alpha, beta) == (1, 0):
+    if (alpha, beta) == (1, 0):
         raise unsupported(node, "makes a constant of the input")
     view = importer.elementwise(name)
+    if alpha == 0:  # a zero that is infinite where the value is: the value less itself
+        sources = [view.layer] * 2
+        zero = importer.add(node, Binary(function="sub"), sources, importer.shape(view))
+        return ValueView(zero, view.index_map)
     layer = Elementwise(function="affine", alpha=alpha, beta=beta)
     layer_name = importer.add(node, layer, [view.layer], importer.shape(view))
     importer.nominal_of[layer_name] = {constant: number}
@@ -131,7 +137,22 @@ def by_numbers(
 
 def matmul(importer: Importer, node: onnx.NodeProto) -> ValueView:
     """The matrix product of two values."""
-    left, right = aligned(importer, node, node.input)
+    return _product(importer, node, *aligned(importer, node, node.input))
+
+
+def matmul_of_a_constant(importer: Importer, node: onnx.NodeProto) -> ValueView:
+    """The matrix product of a value and a constant, that is one of every sample."""
+    place = 0 if node.input[0] in importer.trace.live else 1
+    value = samples_first(importer, node, node.input[place])
+    numbers = importer.trace.values[node.input[1 - place]]
+    numbers = numbers.reshape((1,) * (len(value.shape) - numbers.ndim) + numbers.shape)
+    constant = constant_value(importer, node, numbers, value)
+    return _product(importer, node, *((value, constant) if place == 0 else (constant, value)))
+
+
+def _product(
+    importer: Importer, node: onnx.NodeProto, left: SamplesFirst, right: SamplesFirst
+) -> ValueView:
     last = tuple(range(len(left.axes)))[-2:]
     if left.axes[-2:] != last or len(left.shape) < 3:
         raise unsupported(node, f"multiplies {list(left.shape)} by {list(right.shape)}")

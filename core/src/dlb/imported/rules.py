@@ -23,7 +23,7 @@ from dlb.graph.operators import ACTIVATIONS
 from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
-from dlb.imported.layers import InputMisread, PendingAttention, unsupported
+from dlb.imported.layers import InputMisread, PendingAttention, UnsupportedNode, unsupported
 from dlb.imported.maps import Maps, maps_of_samples
 from dlb.imported.masks import triangle, where
 from dlb.imported.matrices import matrices_times, matrix_times, times_matrices
@@ -33,6 +33,7 @@ from dlb.imported.places import scatter, select_places
 from dlb.imported.primitives import (
     COMPOSED_REDUCTIONS,
     matmul,
+    matmul_of_a_constant,
     power,
     reduce,
     softmax,
@@ -346,10 +347,18 @@ def _linear(importer: Importer, node: onnx.NodeProto, attributes: Attributes) ->
     if node.op_type == "MatMul" and importer.trace.live.issuperset(node.input):
         return matmul(importer, node)
     left, right = (importer.trace.constant(node, place) for place in (0, 1))
-    if node.op_type == "MatMul" and left is not None and left.ndim > 1:
-        return (matrix_times if left.ndim == 2 else matrices_times)(importer, node, left)
-    if right is not None and right.ndim > 2:
-        return times_matrices(importer, node, right)
+    if node.op_type == "MatMul" and left is not None and left.ndim == 2:
+        return matrix_times(importer, node, left)
+    several = [each for each in (left, right) if each is not None and each.ndim > 2]
+    if node.op_type == "MatMul" and several:
+        product = times_matrices if left is None else matrices_times
+        try:
+            return product(importer, node, several[0])
+        except UnsupportedNode as reason:
+            try:
+                return matmul_of_a_constant(importer, node)
+            except UnsupportedNode:
+                raise reason from None
     matrix, bias = importer.trace.constant(node, 1), importer.trace.constant(node, 2)
     if matrix is None or matrix.ndim != 2 or attributes.get("transA", 0):
         raise unsupported(node, "only a value times a constant matrix is supported")

@@ -16,10 +16,11 @@ import onnx
 
 from dlb.graph.blocks import Block
 from dlb.graph.decimals import decimal
+from dlb.imported.constants import constant_value
 from dlb.imported.importer import Importer
 from dlb.imported.layers import BlockMisread, PendingAttention, PendingConcat, unsupported
 from dlb.imported.primitives import by_numbers
-from dlb.imported.samples_first import samples_first
+from dlb.imported.samples_first import aligned, samples_first
 from dlb.imported.slices import producing_layer
 from dlb.imported.views import ValueView, positions, view_of
 from dlb.workload import layers as L
@@ -255,15 +256,17 @@ def concat_constants(importer: Importer, node: onnx.NodeProto, attributes: Attri
 def _joined_constants(
     importer: Importer, node: onnx.NodeProto, axis: int, live: Sequence[str]
 ) -> ValueView:
-    """Values and constants along any axis: zeros around the values, to which the constants are added."""
+    """Values and constants along any axis: zeros around a value, to which the constants are added."""
     whole = importer.trace.values[node.output[0]]
+    if len(live) > 1:
+        return _joined_to_several(importer, node, axis, live)
     value = samples_first(importer, node, live[0])
     along = value.axis(axis)
     sizes = [importer.value_shape(name)[axis] for name in node.input]
     starts = [sum(sizes[:place]) for place in range(len(sizes))]
     places = [place for place, name in enumerate(node.input) if name in live]
-    if len(live) > 1 or not along or importer.trace.values[node.output[0]].dtype.kind != "f":
-        raise unsupported(node, "joins constants to several values, or to samples")
+    if not along or whole.dtype.kind != "f":
+        raise unsupported(node, "joins constants to samples")
     before = starts[places[0]]
     after = sum(sizes) - before - sizes[places[0]]
     rank = len(value.shape) - 1
@@ -280,6 +283,28 @@ def _joined_constants(
     return by_numbers(
         importer, node, view_of(padded, index_map, shape), np.ones_like(numbers), numbers
     )
+
+
+def _joined_to_several(
+    importer: Importer, node: onnx.NodeProto, axis: int, live: Sequence[str]
+) -> ValueView:
+    """Several values, with constants between them that are values of their own."""
+    read = iter(aligned(importer, node, live))
+    values = [next(read) if name in live else None for name in node.input]
+    first = next(value for value in values if value is not None)
+    along = first.axis(axis)
+    if not along:
+        raise unsupported(node, "joins constants to samples")
+    joined = [
+        constant_value(importer, node, importer.trace.values[name], first)
+        if value is None
+        else value
+        for name, value in zip(node.input, values)
+    ]
+    size = sum(value.shape[along] for value in joined)
+    shape = (*first.shape[:along], size, *first.shape[along + 1 :])
+    layers = [value.layer for value in joined]
+    return first.view(importer.add(node, L.Concat(axis=along), layers, shape), shape)
 
 
 def reduce_mean(
