@@ -80,7 +80,7 @@ def _names_of(layer: str, weights: Mapping[str, Array]) -> list[str]:
 def _equal_layers(
     nodes: Sequence[Node], weights: Mapping[str, Array], shapes: Mapping[str, Shape]
 ) -> list[list[str]]:
-    """Groups of at least two layers, by name, that are the same with inputs of the same shapes."""
+    """Groups of at least two layers, by name, that are the same in all attributes and numbers."""
     model = Model(input=Input(shape=(1,)), nodes=tuple(nodes))
     states = {name.rpartition(".")[0] for name in state_names(model)}
     own: dict[str, list[Array]] = defaultdict(list)
@@ -95,7 +95,8 @@ def _equal_layers(
         ):
             continue
         prefix = tuple(float(array.flat[-1]) for array in arrays)
-        key = (node.layer, tuple(shapes[name] for name in node.inputs), prefix)
+        axes = tuple(len(shapes[name]) for name in node.inputs)
+        key = (node.layer, axes, tuple(array.shape for array in arrays), prefix)
         for group in groups[key]:
             if all(map(np.array_equal, own[group[0]], arrays)):
                 group.append(node.name)

@@ -364,12 +364,15 @@ def _check_shared(node: Node, shapes: Mapping[str, Shape], model: Model) -> None
         raise WorkloadError(
             f"layer '{node.name}': weights_of = '{node.weights_of}' is not a layer before it"
         )
+    own, others = ([shapes[name] for name in each.inputs] for each in (node, owner))
     reasons = {
         "computes with those of another itself; name that one": bool(owner.weights_of),
         "is another layer; both must be the same in all attributes": owner.layer != node.layer,
-        "reads another shape": [shapes[name] for name in owner.inputs]
-        != [shapes[name] for name in node.inputs],
-        "has no parameters": not _parameters(node.layer, shapes[node.inputs[0]]),
+        "reads another number of axes": [len(shape) for shape in own]
+        != [len(shape) for shape in others],
+        "has parameters of other shapes": _parameters(node.layer, own[0])
+        != _parameters(owner.layer, others[0]),
+        "has no parameters": not _parameters(node.layer, own[0]),
         "has running statistics, which are of one layer": type(node.layer) in _STATE,
         "is tied to an embedding; tie both": bool(tied_to(node)),
     }

@@ -350,22 +350,23 @@ class GroupNorm(Operator):
 
     def __init__(self, node: Node) -> None:
         super().__init__(groups=node.groups, epsilon=node.epsilon)
-        self.shape, (channels, *_) = node.input_shape, node.input_shape
+        channels, *places = node.input_shape
+        self.axes, self.channels = 1 + len(places), channels
         with self.name_scope():
             self.gamma = self.params.get("gamma", shape=(channels,))
             self.beta = self.params.get("beta", shape=(channels,))
 
     def hybrid_forward(self, F: Any, inputs: Any, gamma: Any, beta: Any) -> Any:
-        inputs = plain(F, inputs) if len(self.shape) == 4 else inputs
+        inputs = plain(F, inputs) if self.axes == 4 else inputs
         groups = F.reshape(inputs, shape=(0, self.groups, -1))
         centred = F.broadcast_sub(groups, F.mean(groups, axis=2, keepdims=True))
         variance = F.mean(F.square(centred), axis=2, keepdims=True)
         normal = F.broadcast_div(centred, F.sqrt(variance + self.epsilon))
-        channels = F.reshape(normal, shape=(0, self.shape[0], -1))
+        channels = F.reshape(normal, shape=(0, self.channels, -1))
         scale, bias = (F.reshape(each, shape=(1, -1, 1)) for each in (gamma, beta))
         channels = F.broadcast_add(F.broadcast_mul(channels, scale), bias)
-        whole = F.reshape(channels, shape=(0, *self.shape))
-        return plain(F, whole) if len(self.shape) in (3, 4) else whole
+        whole = F.reshape_like(channels, inputs)
+        return plain(F, whole) if self.axes in (3, 4) else whole
 
 
 class RMSNorm(Operator):
