@@ -21,7 +21,7 @@ from dlb import documents
 from dlb.errors import RecordError, RequestError
 from dlb.failure import Failure
 from dlb.proof.findings import Cause, Figure, Finding, Part
-from dlb.proof.findings.files import Float16Model, QuantisedModel
+from dlb.proof.findings.files import Float16Model, QuantisedModel, RoundedConstants
 from dlb.proof.findings.port import Float32Constant
 from dlb_worker.contract import PRECISION
 
@@ -97,6 +97,7 @@ _ROUNDED_STATUS: Mapping[type[Cause], ProofStatus] = {
     Float32Constant: "deviates within float32 constants",
     Float16Model: "the same model in float16",
     QuantisedModel: "the same model, quantised",
+    RoundedConstants: "within rounding",
 }
 #: What a check compares with.
 BaselineKind = Literal[
@@ -278,7 +279,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
         ``deviates`` if a check failed; apart from that, if one rounding to another type explains every
         failed check: ``deviates within float32 constants`` of a framework, and ``the same model in
-        float16``. ``diverged`` if the workload computes NaN or infinity, up to which every check passed.
+        float16``; ``within rounding`` of two files with constants that were rounded at different steps.
+        ``diverged`` if the workload computes NaN or infinity, up to which every check passed.
         ``unproven`` if a check was not run, if there are no checks, if a group was left out, or if the run
         failed. ``within rounding`` if all checks passed of a port that ran in float32 only, or of a variant
         that rounds more than its dtype. Otherwise ``proven``.

@@ -29,12 +29,13 @@ from dlb.proof.files.half import narrow_side, with_rounded_weights
 from dlb.proof.files.inputs import feed, pair_ports
 from dlb.proof.files.quantised import quantised_side, without_rounding
 from dlb.proof.files.read import read_model_file
+from dlb.proof.files.rounded import with_shared_constants
 from dlb.proof.files.runs import FilePair, Runs, run_both
 from dlb.proof.files.structure import compare_structures
 from dlb.proof.files.training_mode import training_facts
 from dlb.proof.files.weights import MatchedWeights, match_weights
 from dlb.proof.findings import Finding
-from dlb.proof.findings.files import Float16Model, QuantisedModel
+from dlb.proof.findings.files import Float16Model, QuantisedModel, RoundedConstants
 from dlb.proof.tolerances import FLOAT32_MULTIPLE, FLOAT64_TOLERANCE
 
 __all__ = ["CHECKS", "verify_files"]
@@ -153,7 +154,7 @@ def _run(pair: FilePair, draw: np.random.Generator) -> list[CheckResult]:
 def _explained(
     pair: FilePair, results: tuple[CheckResult, ...], seed: int
 ) -> tuple[CheckResult, ...]:
-    """Results with a finding in those that failed, if one file is the other in float16, or quantised."""
+    """Results with a finding in those that failed, if a rounding is all that both files differ by."""
     outputs = next((result for result in results if result.check == "forward float64"), None)
     if outputs is None or outputs.worst is None or outputs.verdict != "failed":
         return results
@@ -169,7 +170,9 @@ def _explained(
     )
 
 
-def _rounding(pair: FilePair, distance: float, seed: int) -> Float16Model | QuantisedModel | None:
+def _rounding(
+    pair: FilePair, distance: float, seed: int
+) -> Float16Model | QuantisedModel | RoundedConstants | None:
     """The rounding without which both files are the same, or None.
 
     Args:
@@ -187,6 +190,9 @@ def _rounding(pair: FilePair, distance: float, seed: int) -> Float16Model | Quan
             return None
         if unrounded and _are_same(unrounded[0], seed)[0]:
             return QuantisedModel(file=files[side].label, weights=unrounded[1], distance=distance)
+    shared = with_shared_constants(pair, run_both(pair).traces)
+    if shared is not None and _are_same(shared[0], seed)[0]:
+        return RoundedConstants(constants=shared[1], furthest=shared[2], distance=distance)
     return None
 
 

@@ -27,6 +27,15 @@ def _float16(cause: files.Float16Model, finding: Finding, adapter: str) -> str:
     )
 
 
+@renders(files.RoundedConstants)
+def _rounded_constants(cause: files.RoundedConstants, finding: Finding, adapter: str) -> str:
+    return (
+        f"the same model, but for {cause.constants} constants that exporters rounded at different steps, at "
+        f"most {cause.furthest:.1e} apart, which moves the outputs by {cause.distance:.1e}; with the constants "
+        "of one file in both, both compute the same"
+    )
+
+
 @renders(files.QuantisedModel)
 def _quantised(cause: files.QuantisedModel, finding: Finding, adapter: str) -> str:
     return (

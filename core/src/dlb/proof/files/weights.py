@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from dlb.graph.decimals import decimal
 from dlb.graph.layout import LAYOUT, before_expand, gather_permutation
+from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operations import reader_of
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.distance import figure, relative_l2, worst_first
@@ -100,7 +101,9 @@ def weights_of(traced: Trace) -> list[Weight]:
             for k, name in enumerate(node.input)
             if traced.constant(node, k) is not None and name not in reader.nominal_values
         }
-        if node.op_type in LAYOUT or gather_permutation(traced, node) is not None:
+        # Those of a row for each class are its number, which structure compares.
+        of_classes = node.op_type == "Equal" and one_hot_table(traced, node) is not None
+        if of_classes or node.op_type in LAYOUT or gather_permutation(traced, node) is not None:
             constants = {}
         if exact:
             constants |= {

@@ -88,6 +88,7 @@ AnyCause = Union[
     files.FedArrays,
     files.FedNoise,
     files.Float16Model,
+    files.RoundedConstants,
     files.Folded,
     files.FoldedTolerance,
     files.FoldedWeights,

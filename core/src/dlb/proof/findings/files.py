@@ -21,6 +21,7 @@ __all__ = [
     "OutputsConstant",
     "PairedByOrder",
     "QuantisedModel",
+    "RoundedConstants",
     "RunInFloat32",
     "RuntimeDiffers",
     "WeightDiffers",
@@ -53,6 +54,20 @@ class Float16Model(Cause, frozen=True, kw_only=True):
 
     file: str
     weights: int
+    distance: float
+
+
+class RoundedConstants(Cause, frozen=True, kw_only=True):
+    """Two files are the same model, but for constants that were rounded at different steps.
+
+    Attributes:
+        constants: how many differ.
+        furthest: the largest relative L2 distance of two of one meaning.
+        distance: what that does to the output that it moves most.
+    """
+
+    constants: int
+    furthest: float
     distance: float
 
 
