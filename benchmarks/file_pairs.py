@@ -5,8 +5,8 @@
 Tools: ``opset``, ONNX's conversion to its newest operator set; ``onnxsim`` and ``onnxslim``, where they are
 installed; ``runtime-basic`` and ``runtime-extended``, ONNX Runtime's optimiser without and with its own
 operators. A tool that changes nothing but names makes a pair, too. All but ``opset`` may compute constants in
-float32, so that numbers of the second file are rounded otherwise: ``deviates`` is then right. The table has
-what dlb says first. It is written pair by pair, and pairs that it has are not made again.
+float32, so that numbers of the second file are rounded otherwise: ``within rounding``. The table has what dlb
+says first. It is written pair by pair, and pairs that it has are not made again.
 """
 
 from __future__ import annotations

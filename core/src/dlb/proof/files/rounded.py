@@ -77,8 +77,8 @@ def with_shared_constants(
     """The pair with one file's constants in both, how many there are, and how far apart the furthest were.
 
     Constants of one meaning are within :data:`FOLDED_TOLERANCE`, as a whole and at every number, and a file
-    still computes one of them by arithmetic. Or both files hold it, and folding changed an operator's matrix, or
-    its one number, and at least one in twenty of its numbers: whoever copies weights changes none.
+    still computes one of them by arithmetic. Or both files hold it, and folding changed an operator's matrix,
+    or its one number, and at least one in twenty of its numbers: whoever copies weights changes none.
 
     Args:
         traces: of both files.
