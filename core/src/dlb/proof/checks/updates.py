@@ -109,8 +109,8 @@ def prove_updates(
             running = reference.running(before, inputs, parts=parts)
         gradients = model.step_gradients(inputs, labels)
         check_gradient_shapes(gradients, reference.model)
-        own = {**start, **updates.weights}
-        if finite and not _is_finite(gradients) and _diverges(reference, own, inputs, labels):
+        own, was_finite, finite = {**start, **updates.weights}, finite, _is_finite(gradients)
+        if was_finite and not finite and _diverges(reference, own, inputs, labels):
             note = Finding(cause=TrainedNotFinite())
             check = Check("trajectory", "trajectory", adapter, DEFINITION)
             if step == 0:
@@ -125,7 +125,7 @@ def prove_updates(
                 keep(check_changes(check, step, start, after, truth, {}, losses, note))
             return {}, Divergent(run="trajectory", step=step)
         # NumPy's steps with gradients that are not finite say nothing of what the workload computes.
-        finite = finite and _is_finite(gradients)
+        finite = finite and was_finite
         sizes = {name: float(np.linalg.norm(gradients[name])) for name in trained}
         whole = float(np.linalg.norm(list(sizes.values())))
         # Adam also takes large steps from gradients that are rounding, and these differ between

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import numpy_helper
 
-from dlb.graph.held import hold, is_held
+from dlb.graph.held import array_of, hold, is_held
 from dlb.graph.layout import LAYOUT
 from dlb.graph.trace import Trace
-from dlb.proof.distance import relative_l2
+from dlb.proof.distance import norm, relative_l2
 from dlb.proof.files.parting import transpositions
 from dlb.proof.files.read import ModelFile
 from dlb.proof.files.runs import FilePair
@@ -121,14 +121,16 @@ def with_shared_constants(
 
 def _matches(first: Trace, second: Trace) -> list[_Match]:
     """Each constant of the second file that the first has nearly, or in every number."""
-    by_size: dict[int, list[tuple[str, Array]]] = defaultdict(list)
+    by_size: dict[int, list[tuple[str, Array, float]]] = defaultdict(list)
     for name, array in _constants(first).items():
-        by_size[array.size].append((name, array))
+        by_size[array.size].append((name, array, norm([array])))
     found = []
     for name, array in _constants(second).items():
+        size = norm([array])
         near = [
             _Match(name, other, array, own, turned.reshape(array.shape), distance)
-            for other, own in by_size[array.size]
+            for other, own, own_size in by_size[array.size]
+            if abs(size - own_size) <= 2 * FOLDED_TOLERANCE * size
             for turned in transpositions(own, array)
             if (distance := relative_l2(array.squeeze(), turned)) <= FOLDED_TOLERANCE
         ]
@@ -169,7 +171,7 @@ def _turned_back(array: Array, own: Array) -> Array:
 
 
 def _is_computed(traced: Trace, name: str) -> bool:
-    """Whether a file holds a constant as numbers that it still computes with."""
+    """Whether a file still computes a constant, by more than arranging its numbers."""
     pending = [name]
     while pending:
         node = traced.producers.get(pending.pop())
@@ -193,9 +195,7 @@ def _changed(file: ModelFile, constants: Mapping[str, Array]) -> ModelFile:
     held, left = [], dict(constants)
     for tensor in model.graph.initializer:
         if tensor.name in left:
-            own = numpy_helper.from_array(np.zeros(0, np.float32)) if is_held(tensor) else tensor
-            kind = np.float64 if own.data_type == TensorProto.DOUBLE else np.float32
-            array = np.ascontiguousarray(left.pop(tensor.name), kind)
+            array = np.ascontiguousarray(left.pop(tensor.name), array_of(tensor).dtype)
             if is_held(tensor):
                 held.append(array)
                 tensor.CopyFrom(hold(tensor.name, array))
