@@ -114,8 +114,8 @@ def weights_of(traced: Trace) -> list[Weight]:
         for name, (array, value) in constants.items():
             if array is None or not np.any(array) or array.dtype.kind not in "fiub":
                 continue
-            # Groups are normalised as instances that are scaled by 1.
-            if node.op_type == "InstanceNormalization" and (array == 1).all():
+            # Groups are normalised as instances that are scaled by 1, and tools leave out products with 1.
+            if node.op_type in ("InstanceNormalization", "Mul") and (array == 1).all():
                 continue
             if (
                 rank
