@@ -102,3 +102,13 @@ def test_an_older_operator_set_has_no_composition(opset: int) -> None:
     given = model("depth" if opset == 9 else "sum")
     given.opset_import[0].version = opset
     assert [node.op_type for node in with_onnx_operators(given).graph.node] == [operator]
+
+
+def test_an_axis_may_be_a_constant_node() -> None:
+    given = model("sum")
+    (axis,) = given.graph.initializer
+    held = helper.make_node("Constant", [], ["axis"], value=axis)
+    nodes = [held, *given.graph.node]
+    del given.graph.initializer[:], given.graph.node[:]
+    given.graph.node.extend(nodes)
+    assert "CumSum" not in {node.op_type for node in with_onnx_operators(given).graph.node}

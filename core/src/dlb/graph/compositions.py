@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
-from onnx import numpy_helper
 
 from dlb.graph.node_writer import NodeWriter
 from dlb.graph.trace import attributes_of
@@ -64,7 +61,7 @@ def _sizes(write: NodeWriter, start: int, stop: int) -> str:
 
 def _cumulative_sum(write: NodeWriter) -> bool:
     """The sum of a triangle of the values, repeated once for each place."""
-    axis, rank = _held(write, 1), write.ranks.get(write.input(0))
+    axis, rank = write.constant(1), write.ranks.get(write.input(0))
     if axis is None or rank is None or write.opset < TRILU:
         return False
     order = [*range(rank)]
@@ -79,16 +76,6 @@ def _cumulative_sum(write: NodeWriter) -> bool:
     part = write.add("Trilu", write.add("Expand", raised, square), away, upper=int(bool(reverse)))
     added = write.add("ReduceSum", part, write.shape(-1), keepdims=0)
     return write.end(write.add("Transpose", added, perm=order))
-
-
-def _held(write: NodeWriter, place: int) -> npt.NDArray[Any] | None:
-    """An input's numbers, if it is a constant."""
-    node = write.producer(place)
-    if node is not None and node.op_type == "Constant":
-        (attribute,) = node.attribute
-        return numpy_helper.to_array(attribute.t) if attribute.name == "value" else None
-    found: npt.NDArray[Any] | None = write.constant(place)
-    return found
 
 
 def _einsum(write: NodeWriter) -> bool:

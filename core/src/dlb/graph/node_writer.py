@@ -70,7 +70,10 @@ class NodeWriter:
         return place < len(self.node.output) and bool(self.node.output[place])
 
     def constant(self, place: int) -> Any:
-        """An input's numbers, if the graph holds them; else None."""
+        """An input's numbers, if the graph holds them, as an initialiser or a Constant; else None."""
+        node = self.producer(place)
+        if node is not None and node.op_type == "Constant" and node.attribute[0].name == "value":
+            return numpy_helper.to_array(node.attribute[0].t)
         held = (t for t in self._graph.initializer if t.name == self.input(place))
         return next(map(numpy_helper.to_array, held), None)
 

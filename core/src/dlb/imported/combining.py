@@ -17,7 +17,7 @@ from dlb.imported.importer import Importer
 from dlb.imported.layers import UnsupportedNode, unsupported
 from dlb.imported.one_axis import add_map
 from dlb.imported.primitives import BINARY, broadcast
-from dlb.imported.samples_first import aligned
+from dlb.imported.samples_first import aligned, joined
 from dlb.imported.transformers import (
     concat_constants,
 )
@@ -49,7 +49,8 @@ def concat(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> 
         orders = {() for view in views if view.index_map is not None}
         order = tuple(range(value.ndim))
     if orders or len(order) != value.ndim:
-        return _concat_samples_first(importer, node, attributes["axis"] % value.ndim)
+        values = aligned(importer, node, node.input)
+        return joined(importer, node, values, values[0].axis(attributes["axis"] % value.ndim))
     axis = order[attributes["axis"] % value.ndim]
     if not axis:
         raise unsupported(node, "joins samples")
@@ -57,18 +58,6 @@ def concat(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> 
     shape = (*shapes[0][:axis], size, *shapes[0][axis + 1 :])
     layer_name = importer.add(node, L.Concat(axis=axis), [view.layer for view in views], shape)
     return view_of(layer_name, positions(shape).transpose(order), shape)
-
-
-def _concat_samples_first(importer: Importer, node: onnx.NodeProto, axis: int) -> ValueView:
-    """The same of values whose samples are not their first axis."""
-    values = aligned(importer, node, node.input)
-    first, along = values[0], values[0].axis(axis)
-    if not along:
-        raise unsupported(node, "joins samples")
-    size = sum(value.shape[along] for value in values)
-    shape = (*first.shape[:along], size, *first.shape[along + 1 :])
-    layer = L.Concat(axis=along)
-    return first.view(importer.add(node, layer, [value.layer for value in values], shape), shape)
 
 
 def arithmetic(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:

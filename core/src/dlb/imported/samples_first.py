@@ -16,10 +16,18 @@ import onnx
 from dlb.imported.importer import Importer
 from dlb.imported.layers import unsupported
 from dlb.imported.views import Shape, ValueView, positions, rows_by_sample, view_of
-from dlb.workload.layers import Gather
+from dlb.workload.layers import Concat, Gather
 from dlb.workload.shapes import MOST_AXES
 
-__all__ = ["SamplesFirst", "aligned", "enlarged", "repeated", "samples_first", "whole_value"]
+__all__ = [
+    "SamplesFirst",
+    "aligned",
+    "enlarged",
+    "joined",
+    "repeated",
+    "samples_first",
+    "whole_value",
+]
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,23 @@ def samples_first(
         most = f"at most {MOST_AXES + 1} are supported"
         raise unsupported(node, f"reads a value of {len(found.shape)} axes; {most}")
     return found
+
+
+def joined(
+    importer: Importer, node: onnx.NodeProto, values: Sequence[SamplesFirst], along: int
+) -> ValueView:
+    """Values one after the other along an axis of a layer's.
+
+    Raises:
+        UnsupportedNode: the axis is that of the samples.
+    """
+    if not along:
+        raise unsupported(node, "joins samples")
+    first = values[0]
+    size = sum(value.shape[along] for value in values)
+    shape = (*first.shape[:along], size, *first.shape[along + 1 :])
+    layers = [value.layer for value in values]
+    return first.view(importer.add(node, Concat(axis=along), layers, shape), shape)
 
 
 def whole_value(importer: Importer, node: onnx.NodeProto, name: str) -> str:

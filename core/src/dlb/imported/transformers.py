@@ -20,7 +20,7 @@ from dlb.imported.constants import constant_value
 from dlb.imported.importer import Importer
 from dlb.imported.layers import BlockMisread, PendingAttention, PendingConcat, unsupported
 from dlb.imported.primitives import by_numbers
-from dlb.imported.samples_first import aligned, samples_first
+from dlb.imported.samples_first import aligned, joined, samples_first
 from dlb.imported.slices import producing_layer
 from dlb.imported.views import ValueView, positions, view_of
 from dlb.workload import layers as L
@@ -289,22 +289,14 @@ def _joined_to_several(
     importer: Importer, node: onnx.NodeProto, axis: int, live: Sequence[str]
 ) -> ValueView:
     """Several values, with constants between them that are values of their own."""
-    read = iter(aligned(importer, node, live))
-    values = [next(read) if name in live else None for name in node.input]
-    first = next(value for value in values if value is not None)
-    along = first.axis(axis)
-    if not along:
-        raise unsupported(node, "joins constants to samples")
-    joined = [
-        constant_value(importer, node, importer.trace.values[name], first)
-        if value is None
-        else value
-        for name, value in zip(node.input, values)
+    values = dict(zip(live, aligned(importer, node, live)))
+    first = values[live[0]]
+    held = importer.trace.values
+    parts = [
+        values[name] if name in values else constant_value(importer, node, held[name], first)
+        for name in node.input
     ]
-    size = sum(value.shape[along] for value in joined)
-    shape = (*first.shape[:along], size, *first.shape[along + 1 :])
-    layers = [value.layer for value in joined]
-    return first.view(importer.add(node, L.Concat(axis=along), layers, shape), shape)
+    return joined(importer, node, parts, first.axis(axis))
 
 
 def reduce_mean(

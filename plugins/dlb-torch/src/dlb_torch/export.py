@@ -70,4 +70,5 @@ def _export(network: nn.Module, samples: tuple[Any, ...], path: Path, **options:
     }
     graph.inputs.extend(graph.initializers.pop(name) for name in weights)
     write_model(path, program.model_proto, weights)
-    return f"torch.onnx.export(dynamo=True) {torch.__version__}"
+    rules = "" if options.get("optimize", True) else ", optimize=False"
+    return f"torch.onnx.export(dynamo=True{rules}) {torch.__version__}"
