@@ -7,7 +7,7 @@ in processes of its own, with a limit of time, and without options: what it leav
 Equal files are tried once, the smallest file first.
 
 Columns: ``dlb`` is "read" or the reason why not; ``proven`` are the adapters of --on, proven with a batch of 4,
-all of them in ``proof_seconds``; ``unproven`` is the first check that does not pass, or what ended the proof;
+all of them in ``proof_seconds``; ``unproven`` is each one's first check that does not pass, or what ended the proof;
 ``onnx2torch`` is "yes" or the error, and "not installed" without that package; ``evaluated`` says whether
 ``onnx.reference`` computes the first output from random inputs.
 """
@@ -43,7 +43,12 @@ def main() -> int:
     parser.add_argument("--on", action="append", default=[], metavar="ADAPTER")
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--jobs", type=int, default=1, help="files at a time; default: 1")
-    parser.add_argument("--limit", type=int, default=300, help="seconds for each try; default: 300")
+    parser.add_argument(
+        "--limit",
+        type=int,
+        default=300,
+        help="seconds for each try, and for each adapter; default: 300",
+    )
     parser.add_argument("--only", choices=["dlb", "onnx2torch", "evaluated"], action="append")
     asked = parser.parse_args()
     what = asked.only or ["dlb", "onnx2torch", "evaluated"]
@@ -121,13 +126,15 @@ def tried(path: Path, adapters: Sequence[str], what: Sequence[str], limit: int) 
         status, text = ran([DLB, "show", str(path), "--json"], limit)
         row["dlb"] = text.removeprefix("dlb: ").removeprefix(f"{path}: ") if status else "read"
         row["seconds"] = f"{time.perf_counter() - began:.1f}"
-        proven, unproven, began = [], "", time.perf_counter()
-        for adapter in adapters if row["dlb"] == "read" else []:
-            reason = why_unproven(path, adapter, limit)
-            proven += [f"not {adapter}" if reason else adapter]
-            unproven = reason or unproven
-        row["proven"], row["unproven"] = " ".join(proven), unproven
-        row["proof_seconds"] = f"{time.perf_counter() - began:.1f}" if proven else ""
+        began = time.perf_counter()
+        reasons = proofs(path, adapters, limit) if adapters and row["dlb"] == "read" else {}
+        row["proven"] = " ".join(
+            f"not {name}" if reason else name for name, reason in reasons.items()
+        )
+        row["unproven"] = "; ".join(
+            f"{name}: {reason}" for name, reason in reasons.items() if reason
+        )
+        row["proof_seconds"] = f"{time.perf_counter() - began:.1f}" if reasons else ""
     for name, script in (("onnx2torch", CONVERT), ("evaluated", EVALUATE)):
         if name in what:
             status, text = ran([sys.executable, "-c", script, str(path)], limit)
@@ -135,24 +142,34 @@ def tried(path: Path, adapters: Sequence[str], what: Sequence[str], limit: int) 
     return row
 
 
-def why_unproven(path: Path, adapter: str, limit: int) -> str:
-    """The first check that does not pass, with its distance, or what ended the proof; "" if it is proven."""
+def proofs(path: Path, adapters: Sequence[str], limit: int) -> dict[str, str]:
+    """Each adapter's first check that does not pass, with its distance, or what ended the proof; "" if it is proven.
+
+    All adapters are in one proof, which computes once what they are compared with. ``limit`` is for each of them.
+    """
     with tempfile.TemporaryDirectory() as folder:
         certificate = Path(folder) / "certificate.json"
-        options = ["--on", adapter, "--batch-size", "4", "--certificate", str(certificate)]
-        status, text = ran([DLB, "verify", str(path), *options], limit)
-        if status == 0:
-            return ""
+        options = [part for name in adapters for part in ("--on", name)]
+        options += ["--batch-size", "4", "--certificate", str(certificate)]
+        status, text = ran([DLB, "verify", str(path), *options], limit * len(adapters))
         if not certificate.exists():
-            return text
+            return dict.fromkeys(adapters, "" if status == 0 else text)
         document = json.loads(certificate.read_text(encoding="utf-8"))
-    for failure in document["failures"].values():
-        return str(failure["message"])[:300]
+    return {
+        name: why_unproven(document, name) or ("" if name in document["adapters"] else text)
+        for name in adapters
+    }
+
+
+def why_unproven(document: dict[str, Any], adapter: str) -> str:
+    """The first check of an adapter that does not pass, with its distance, or why there are no checks."""
+    if adapter in document["failures"]:
+        return str(document["failures"][adapter]["message"])[:300]
     for check in document["checks"]:
-        if check["verdict"] != "passed":
+        if check["adapter"] in (adapter, None) and check["verdict"] != "passed":
             worst = (check["figures"] or [{}])[0]
             return f"{check['check']}: {check['verdict']} {worst.get('relative_l2', '')}".strip()
-    return text
+    return ""
 
 
 def ran(command: Sequence[str], limit: int) -> tuple[int, str]:
@@ -218,7 +235,7 @@ for value in model.graph.input:
     if value.name in held:
         continue
     kind = value.type.tensor_type
-    shape = [dim.dim_value or (1 if axis == 0 else 16 if len(kind.shape.dim) < 4 else 32)
+    shape = [max(dim.dim_value, 0) or (1 if axis == 0 else 16 if len(kind.shape.dim) < 4 else 32)
              for axis, dim in enumerate(kind.shape.dim)]
     fed[value.name] = random.random(shape).astype(tensor_dtype_to_np_dtype(kind.elem_type))
 ReferenceEvaluator(model).run([model.graph.output[0].name], fed)
