@@ -7,9 +7,9 @@ in processes of its own, with a limit of time, and without options: what it leav
 Equal files are tried once, the smallest file first.
 
 Columns: ``dlb`` is "read" or the reason why not; ``proven`` are the adapters of --on, proven with a batch of 4,
-all of them in ``proof_seconds``; ``unproven`` is each one's first check that does not pass, or what ended the proof;
-``onnx2torch`` is "yes" or the error, and "not installed" without that package; ``evaluated`` says whether
-``onnx.reference`` computes the first output from random inputs.
+all of them in ``proof_seconds``; ``unproven`` is each one's first check that does not pass, or what ended the
+proof; ``onnx2torch`` is "yes" or the error, and "not installed" without that package; ``evaluated`` says
+whether ``onnx.reference`` computes the first output from random inputs.
 """
 
 from __future__ import annotations
@@ -143,9 +143,9 @@ def tried(path: Path, adapters: Sequence[str], what: Sequence[str], limit: int) 
 
 
 def proofs(path: Path, adapters: Sequence[str], limit: int) -> dict[str, str]:
-    """Each adapter's first check that does not pass, with its distance, or what ended the proof; "" if it is proven.
+    """Each adapter's first check that does not pass, or what ended the proof; "" if it is proven.
 
-    All adapters are in one proof, which computes once what they are compared with. ``limit`` is for each of them.
+    All adapters are in one proof, which computes once what they are compared with; ``limit`` is for each.
     """
     with tempfile.TemporaryDirectory() as folder:
         certificate = Path(folder) / "certificate.json"

@@ -40,6 +40,7 @@ ELSEWHERE = {
     "binary",
     "conv_transpose",
     "elementwise",
+    "gather_elements",
     "group_norm",
     "gru",
     "mask",
@@ -52,6 +53,7 @@ ELSEWHERE = {
     "scale",
     "shift",
     "softmax",
+    "top_k",
     "where",
 }
 #: The default run has one; the random models have every kind of layer.

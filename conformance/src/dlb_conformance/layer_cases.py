@@ -9,6 +9,7 @@ from .norm_cases import GROUP_NORM, RMS_NORM
 from .primitive_cases import (
     BINARY,
     ELEMENTWISE,
+    GATHER_ELEMENTS,
     MANY_AXES,
     MASK,
     MATMUL,
@@ -17,6 +18,7 @@ from .primitive_cases import (
     SCALE,
     SHIFT,
     SOFTMAX,
+    TOP_K,
     WHERE,
 )
 from .slope_cases import PRELU
@@ -631,6 +633,8 @@ BY_LAYER: dict[str, dict[str, W.Model]] = {
     "resize": RESIZE,
     "softmax": SOFTMAX,
     "reduce": REDUCE,
+    "top_k": TOP_K,
+    "gather_elements": GATHER_ELEMENTS,
     "embedding": _EMBEDDING,
     "position_embedding": _POSITION_EMBEDDING,
     "lstm": _LSTM,
@@ -801,7 +805,9 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("shifted", W.Shift(sizes=(6, 1)), ("scaled",)),
         ("rough", W.Elementwise(function="round"), ("shifted",)),
         ("chosen", W.Where(), ("rough", "shifted", "shares")),
-        ("mean", W.ReduceMean(), ("chosen",)),
+        ("ranked", W.TopK(axis=2, k=4), ("shifted",)),
+        ("found", W.GatherElements(axis=2), ("chosen", "ranked")),
+        ("mean", W.ReduceMean(), ("found",)),
         ("gated", _gru(5, True), ("sum",)),
         ("units", W.RNN(hidden=6), ("gated",)),
         ("last", W.Select(index=-1), ("units",)),

@@ -9,6 +9,7 @@ from .models import CLASSES, chain, graph
 __all__ = [
     "BINARY",
     "ELEMENTWISE",
+    "GATHER_ELEMENTS",
     "MANY_AXES",
     "MASK",
     "MATMUL",
@@ -17,6 +18,7 @@ __all__ = [
     "SCALE",
     "SHIFT",
     "SOFTMAX",
+    "TOP_K",
     "WHERE",
     "WHOLE_FUNCTIONS",
 ]
@@ -213,6 +215,59 @@ SOFTMAX = {
 REDUCE = {
     "reduce-of-maps": _reductions((2, 4, 3), (2,), (2, 3), (1, 3), (1, 2, 3)),
     "reduce-of-a-sequence": _reductions((4, 6), (1,), (1, 2)),
+}
+
+
+def _places(shape: tuple[int, ...], axis: int, k: int) -> W.Model:
+    """The largest and smallest numbers along an axis, and numbers of another value in their places.
+
+    The ReLU makes some numbers equal. Indices are computed, too, with some beyond both ends, and repeated.
+    """
+    some: list[tuple[str, W.Layer, tuple[str, ...]]] = [
+        ("bent", W.ReLU(), ("input",)),
+        ("wave", W.Elementwise(function="sin"), ("input",)),
+        ("mean", W.Reduce(function="mean", axes=_others(shape, axis), keepdims=True), ("wave",)),
+        ("most", W.TopK(axis=axis), ("input",)),
+        ("least", W.TopK(axis=axis, largest=False), ("wave",)),
+        ("several", W.TopK(axis=axis, k=k), ("bent",)),
+        ("fewest", W.TopK(axis=axis, k=k, largest=False), ("bent",)),
+        ("of_mean", W.TopK(axis=axis, k=k), ("mean",)),
+        ("steep", W.Elementwise(function="affine", alpha=3.0, beta=1.0), ("input",)),
+        ("any", W.Elementwise(function="floor"), ("steep",)),
+        ("at_most", W.GatherElements(axis=axis), ("wave", "most")),
+        ("at_least", W.GatherElements(axis=axis), ("input", "least")),
+        ("at_several", W.GatherElements(axis=axis), ("wave", "several")),
+        ("at_any", W.GatherElements(axis=axis), ("wave", "any")),
+        ("of_few", W.GatherElements(axis=axis), ("mean", "any")),
+        ("by_few", W.GatherElements(axis=axis), ("wave", "of_mean")),
+    ]
+    flat: list[tuple[str, W.Layer, tuple[str, ...]]] = [
+        (f"flat_{name}", W.Flatten(), (name,))
+        for name in (
+            *("at_most", "at_least", "at_several", "at_any", "of_few", "by_few"),
+            *("several", "fewest"),
+        )
+    ]
+    return graph(
+        shape,
+        *some,
+        *flat,
+        ("all", W.Concat(axis=1), tuple(name for name, _, _ in flat)),
+        ("logits", W.Linear(out_features=CLASSES), ("all",)),
+    )
+
+
+def _others(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return tuple(other for other in range(1, len(shape) + 1) if other != axis)
+
+
+TOP_K = {
+    "top-k-of-channels": _places((4, 5, 3), 1, 3),
+    "top-k-of-a-sequence": _places((4, 6), 1, 2),
+}
+GATHER_ELEMENTS = {
+    "gather-elements-of-maps": _places((2, 4, 3), 3, 2),
+    "gather-elements-of-features": _places((4, 6), 2, 4),
 }
 
 

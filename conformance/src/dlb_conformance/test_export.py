@@ -25,7 +25,13 @@ from dlb_worker.native import BuiltModel
 from .closeness import assert_same_bits, distance
 from .layer_cases import CASES, EVERY_LAYER, SHARED
 from .models import CLASSES, chain, graph, random_batch, random_weights
-from .primitive_cases import ELEMENTWISE, WHERE, WHOLE_FUNCTIONS
+from .primitive_cases import (
+    ELEMENTWISE,
+    GATHER_ELEMENTS,
+    TOP_K,
+    WHERE,
+    WHOLE_FUNCTIONS,
+)
 from .random_models import models
 from .subject import BATCH, Adapter
 
@@ -482,6 +488,8 @@ MODELS: dict[str, W.Model] = {
     "functions": WHOLE_FUNCTIONS,
     "small-addition": ELEMENTWISE["elementwise-of-a-small-addition"],
     **WHERE,
+    **TOP_K,
+    **GATHER_ELEMENTS,
 }
 #: Layers that no framework has as such: what they are composed of is exported.
 COMPOSED = ("average-of-uneven-windows",)

@@ -12,9 +12,12 @@ from onnx.reference import ReferenceEvaluator
 
 from dlb.graph.compositions import RULES, rule_of
 from dlb.graph.own_operators import with_onnx_operators
+from dlb.graph.ranking import RANKING
 from dlb.imported import import_file
 
 SHAPES = {
+    "ArgMax": ((2, 5, 4),),
+    "ArgMin": ((2, 5, 4),),
     "DepthToSpace": ((2, 12, 3, 5),),
     "SpaceToDepth": ((2, 3, 4, 6),),
     "CumSum": ((2, 5, 4),),
@@ -22,6 +25,8 @@ SHAPES = {
     "LayerNormalization": ((2, 5, 4),),
 }
 CASES = {
+    "last-largest": ("ArgMax", {"select_last_index": 1, "axis": 1}, None),
+    "last-smallest": ("ArgMin", {"select_last_index": 1, "axis": -1, "keepdims": 0}, None),
     "depth": ("DepthToSpace", {"blocksize": 2}, None),
     "depth-first": ("DepthToSpace", {"blocksize": 2, "mode": "DCR"}, None),
     "columns-first": ("DepthToSpace", {"blocksize": 2, "mode": "CRD"}, None),
@@ -45,6 +50,8 @@ def model(case: str, *layers: onnx.NodeProto) -> onnx.ModelProto:
         held += [numpy_helper.from_array(array, f"held{at}") for at, array in enumerate(numbers)]
     node = helper.make_node(operator, [*names, *(each.name for each in held)], ["y"])
     node.attribute.extend(helper.make_attribute(*each) for each in attributes.items())
+    whole = operator in RANKING and not layers
+    kind = TensorProto.INT64 if whole else TensorProto.FLOAT
     graph = helper.make_graph(
         [node, *layers],
         "composition",
@@ -52,7 +59,7 @@ def model(case: str, *layers: onnx.NodeProto) -> onnx.ModelProto:
             helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", *shape[1:]])
             for name, shape in zip(names, SHAPES[operator])
         ],
-        [helper.make_tensor_value_info("z" if layers else "y", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("z" if layers else "y", kind, None)],
         held,
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
@@ -83,8 +90,9 @@ def test_what_is_written_computes_the_same(case: str) -> None:
 def test_it_is_read_as_layers(case: str, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     flat = helper.make_node("Flatten", ["y"], ["flat"])
-    linear = helper.make_node("Gemm", ["flat", "weight"], ["z"])
-    given = model(case, flat, linear)
+    real = helper.make_node("Cast", ["flat"], ["real"], to=TensorProto.FLOAT)
+    linear = helper.make_node("Gemm", ["real", "weight"], ["z"])
+    given = model(case, flat, real, linear)
     feed = {
         f"x{place}": np.ones(shape, "float32") for place, shape in enumerate(SHAPES[CASES[case][0]])
     }

@@ -18,9 +18,9 @@ from dlb.imported import import_file
 from dlb.proof.findings.workload import SharedLayers, StraightThrough
 
 
-def after_conv(*nodes: onnx.NodeProto, **held: np.ndarray) -> onnx.ModelProto:
-    """Nodes from the map ``c`` [4, 5, 6] to the map ``h``, and a linear layer after them."""
-    return before_head([conv(), *nodes], {**CONV, **held}, 120)
+def after_conv(*nodes: onnx.NodeProto, size: int = 120, **held: np.ndarray) -> onnx.ModelProto:
+    """Nodes from the map ``c`` [4, 5, 6] to ``h``, of ``size`` numbers, and a linear layer after them."""
+    return before_head([conv(), *nodes], {**CONV, **held}, size)
 
 
 def compared(operator: str) -> onnx.ModelProto:
@@ -52,6 +52,10 @@ ROUNDED = [
     node("DequantizeLinear", ["q", "scale", "zero"], ["h"]),
 ]
 SCALES, ZEROS = np.float32([0.1, 0.2, 0.05, 0.3]), np.int8([0, 1, -2, 5])
+TOP = node("TopK", ["c", "k"], ["h", "places"], axis=2)
+MOST = node("ArgMax", ["c"], ["i"], axis=1, keepdims=0)
+REAL_MOST = node("Cast", ["i"], ["h"], to=TensorProto.FLOAT)
+REAL_THREE = node("Cast", ["i3"], ["h"], to=TensorProto.FLOAT)
 PLACES = np.random.default_rng(4).integers(0, 6, (1, 4, 5, 3))
 
 
@@ -151,6 +155,86 @@ FILES: dict[str, tuple[onnx.ModelProto, set[str]]] = {
             low=np.float32([0, 0.1, -1, 0.5, 0, 1]),
         ),
         {"where"},
+    ),
+    "the two largest": (
+        after_conv(TOP, size=4 * 2 * 6, k=np.int64([2])),
+        {"top_k", "gather_elements"},
+    ),
+    "where the smallest are": (
+        after_conv(
+            node("TopK", ["c", "k"], ["v", "i"], axis=3, largest=0),
+            node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
+            node("Add", ["f", "v"], ["h"]),
+            size=4 * 5 * 3,
+            k=np.int64([3]),
+        ),
+        {"top_k", "gather_elements"},
+    ),
+    "where the largest is": (after_conv(MOST, REAL_MOST, size=5 * 6), {"top_k"}),
+    "where the last smallest is": (
+        after_conv(
+            node("Floor", ["c"], ["whole"]),
+            node("ArgMin", ["whole"], ["i"], axis=-1, select_last_index=1),
+            REAL_MOST,
+            size=4 * 5,
+        ),
+        {"top_k", "gather"},
+    ),
+    "another value where the largest is": (
+        after_conv(
+            node("ArgMax", ["c"], ["i"], axis=2),
+            node("Sin", ["c"], ["s"]),
+            node("GatherElements", ["s", "i"], ["h"], axis=2),
+            size=4 * 6,
+        ),
+        {"top_k", "gather_elements"},
+    ),
+    "places that are computed": (
+        after_conv(
+            *(node("Abs", ["c"], ["size"]), node("Floor", ["size"], ["whole"])),
+            node("Clip", ["whole", "none", "most"], ["within"]),
+            node("Cast", ["within"], ["places"], to=TensorProto.INT64),
+            node("GatherElements", ["c", "places"], ["h"], axis=3),
+            none=np.float32(0),
+            most=np.float32(5),
+        ),
+        {"gather_elements"},
+    ),
+    "rows of places that are computed": (
+        after_conv(
+            node("ArgMax", ["c"], ["i"], axis=2, keepdims=0),
+            node("ReduceMax", ["i"], ["j"], axes=[2], keepdims=1),
+            node("Unsqueeze", ["j", "last"], ["places"]),
+            node("GatherND", ["c", "places"], ["h"], batch_dims=2),
+            size=4 * 6,
+            last=np.int64([3]),
+        ),
+        {"top_k", "gather_elements"},
+    ),
+    "integers of places": (
+        after_conv(
+            MOST, node("Mul", ["i", "three"], ["i3"]), REAL_THREE, size=30, three=np.int64(3)
+        ),
+        {"top_k", "elementwise"},
+    ),
+    "one of several channels": (
+        after_conv(
+            node("ArgMax", ["c"], ["i"], axis=2, keepdims=0),
+            node("OneHot", ["i", "five", "values"], ["h"], axis=1),
+            size=4 * 5 * 6,
+            five=np.int64(5),
+            values=np.float32([0.5, 2]),
+        ),
+        {"top_k", "elementwise"},
+    ),
+    "a codebook": (
+        after_conv(
+            *(MOST, node("Add", ["i", "one"], ["j"]), node("Gather", ["table", "j"], ["h"])),
+            size=5 * 6 * 7,
+            one=np.int64(1),
+            table=real(6, 7),
+        ),
+        {"top_k", "linear"},
     ),
     "the largest of three": (
         after_conv(

@@ -55,15 +55,18 @@ class Graph:
         self.nodes: List[Any] = []
         self.constants: List[Any] = []
 
+    def constant(self, array: np.ndarray, name: str) -> str:
+        """Add a constant: real numbers in the model's type. Returns its name."""
+        array = array.astype("int64" if array.dtype.kind == "i" else self.dtype)
+        self.constants.append(onnx.numpy_helper.from_array(array, name))
+        return name
+
     def add(self, operator: str, inputs: Sequence[Any], output: str, **attributes: Any) -> str:
         """Add an operator, whose inputs that are numbers become constants; returns its output."""
         names = []
         for place, each in enumerate(inputs):
             if not isinstance(each, str):
-                array = np.asarray(each)
-                array = array.astype("int64" if array.dtype.kind == "i" else self.dtype)
-                each = f"{output}/{place}"
-                self.constants.append(onnx.numpy_helper.from_array(array, each))
+                each = self.constant(np.asarray(each), f"{output}/{place}")
             names.append(each)
         self.nodes.append(helper.make_node(operator, names, [output], output, **attributes))
         return output
@@ -182,6 +185,32 @@ def _where(graph: Graph, node: Node) -> None:
     graph.add("Where", [truth] + values, node.name)
 
 
+def _top_k(graph: Graph, node: Node) -> None:
+    """The indices, as real numbers."""
+    outputs = [node.name + "/values", node.name + "/indices"]
+    k = graph.constant(np.array([node.k]), node.name + "/k")
+    largest = int(node.largest)
+    graph.nodes.append(
+        helper.make_node("TopK", [*node.inputs, k], outputs, axis=node.axis, largest=largest)
+    )
+    real = helper.np_dtype_to_tensor_dtype(np.dtype(graph.dtype))
+    graph.add("Cast", outputs[1:], node.name, to=real)
+
+
+def _gather_elements(graph: Graph, node: Node) -> None:
+    """Indices within bounds; both inputs with equal sizes along all other axes."""
+    axis, name = node.axis, node.name
+    last = float(node.input_shapes[0][axis - 1] - 1)
+    within = graph.add("Clip", [node.inputs[1], 0.0, last], name + "/within")
+    indices = graph.add("Cast", [within], name + "/indices", to=onnx.TensorProto.INT64)
+    both, common = [node.inputs[0], indices], [max(sizes) for sizes in zip(*node.input_shapes)]
+    for place, shape in enumerate(node.input_shapes):
+        sizes = common[: axis - 1] + [shape[axis - 1]] + common[axis:]
+        if list(shape) != sizes:
+            both[place] = graph.add("Expand", [both[place], [1] + sizes], both[place] + "/repeated")
+    graph.add("GatherElements", both, name, axis=axis)
+
+
 def _reduce(graph: Graph, node: Node) -> None:
     """Opset 17 has the axes of a sum as an input, and of the others as an attribute."""
     operator, keepdims = "Reduce" + node.function.title(), int(node.keepdims)
@@ -277,6 +306,8 @@ WRITERS = {
         "LogSoftmax" if node.log else "Softmax", node.inputs, node.name, axis=node.axis
     ),
     "reduce": _reduce,
+    "top_k": _top_k,
+    "gather_elements": _gather_elements,
     "concat": _operator("Concat", of=_along),
     "flatten": _operator("Flatten"),
     "reshape": _operator("Reshape", lambda node: (0,) + node.shape),

@@ -92,6 +92,21 @@ def _einsum(write: NodeWriter) -> bool:
     return write.end(write.add("Einsum", *values, equation=f"{terms[0]},{terms[1]}->{written}"))
 
 
+def _last_of_equals(write: NodeWriter) -> bool:
+    """Of the numbers backwards the first."""
+    rank = write.ranks.get(write.input(0))
+    if rank is None or write.opset < SLICE_OF_INPUTS:
+        return False
+    axis = write.attributes.get("axis", 0) % rank
+    backwards = (write.shape(number) for number in (-1, -(1 << 62), axis, -1))
+    turned = write.add("Slice", write.input(0), *backwards)
+    kept = {"axis": axis, "keepdims": write.attributes.get("keepdims", 1)}
+    found = write.add(write.node.op_type, turned, **kept)
+    size = write.add("Gather", write.add("Shape", write.input(0)), write.held(axis, np.int64))
+    last = write.add("Sub", size, write.held(1, np.int64))
+    return write.end(write.add("Sub", last, found))
+
+
 def _layer_norm(write: NodeWriter) -> bool:
     """Several last axes as one."""
     rank = write.ranks.get(write.input(0))
@@ -111,12 +126,15 @@ def rule_of(node: onnx.NodeProto) -> Callable[[NodeWriter], bool] | None:
     """The rule that may write out a node; None if it stays."""
     if node.op_type == "Einsum" and len(node.input) < 3:
         return None
+    if node.op_type in ("ArgMax", "ArgMin") and not attributes_of(node).get("select_last_index", 0):
+        return None
     if node.op_type == "LayerNormalization" and attributes_of(node).get("axis", -1) == -1:
         return None
     return RULES.get(node.op_type)
 
 
 RULES: dict[str, Callable[[NodeWriter], bool]] = {
+    **dict.fromkeys(("ArgMax", "ArgMin"), _last_of_equals),
     "CumSum": _cumulative_sum,
     "DepthToSpace": _depth_to_space,
     "Einsum": _einsum,

@@ -19,6 +19,7 @@ from dlb.graph.linear_gradients import linear_gradients
 from dlb.graph.operators import erf, sigmoid
 from dlb.graph.primitive_gradients import (
     binary_gradients,
+    gather_elements_gradients,
     reduce_gradient,
     resize_gradient,
     shared_gradient,
@@ -195,6 +196,16 @@ def _softmax(layer: L.Softmax, read: Pass, cotangent: Array) -> Found:
 @_rule(L.Reduce)
 def _reduce(layer: L.Reduce, read: Pass, cotangent: Array) -> Found:
     return (reduce_gradient(layer, read.input, cotangent),), {}
+
+
+@_rule(L.TopK)
+def _top_k(layer: L.TopK, read: Pass, cotangent: Array) -> Found:
+    return (np.zeros_like(read.input),), {}
+
+
+@_rule(L.GatherElements)
+def _gather_elements(layer: L.GatherElements, read: Pass, cotangent: Array) -> Found:
+    return gather_elements_gradients(layer, read.inputs, cotangent), {}
 
 
 @_rule(L.Concat)

@@ -394,6 +394,34 @@ def _softmax(
     graph.node("LogSoftmax" if layer.log else "Softmax", inputs, name, axis=layer.axis)
 
 
+def _top_k(graph: Graph, name: str, layer: L.TopK, inputs: list[str], shapes: list[Shape]) -> None:
+    k = graph.initializer(f"{name}/k", np.array([layer.k]))
+    outputs = [f"{name}/values", f"{name}/indices"]
+    graph.node("TopK", [*inputs, k], outputs, axis=layer.axis, largest=int(layer.largest))
+    real = helper.np_dtype_to_tensor_dtype(graph.dtype)
+    graph.node("Cast", outputs[1:], name, to=real)
+
+
+def _gather_elements(
+    graph: Graph, name: str, layer: L.GatherElements, inputs: list[str], shapes: list[Shape]
+) -> None:
+    """Indices within bounds; both inputs with equal sizes along all other axes."""
+    along = layer.axis - 1
+    bounds = [
+        graph.initializer(f"{name}/{end}", np.array(float(number)))
+        for end, number in (("first", 0), ("last", shapes[0][along] - 1))
+    ]
+    within = graph.node("Clip", [inputs[1], *bounds], f"{name}/within")
+    both = [inputs[0], graph.node("Cast", [within], f"{name}/indices", to=onnx.TensorProto.INT64)]
+    common = list(map(max, *shapes))
+    for place, shape in enumerate(shapes):
+        sizes = [size if axis == along else common[axis] for axis, size in enumerate(shape)]
+        if list(shape) != sizes:
+            repeated = graph.initializer(f"{name}/sizes{place}", np.array([1, *sizes]))
+            both[place] = graph.node("Expand", [both[place], repeated], f"{name}/repeated{place}")
+    graph.node("GatherElements", both, name, axis=layer.axis)
+
+
 def _mask(graph: Graph, name: str, layer: L.Mask, inputs: list[str], shapes: list[Shape]) -> None:
     kept = graph.initializer(f"{name}/kept", kept_places(lower_layer(layer, shapes[0])))
     value = graph.initializer(f"{name}/value", np.array(layer.value))
@@ -603,6 +631,8 @@ _RULES: dict[type, Callable[..., None]] = {
     L.Resize: _resize,
     L.Softmax: _softmax,
     L.Reduce: _reduce,
+    L.TopK: _top_k,
+    L.GatherElements: _gather_elements,
     L.Concat: _operator("Concat", fields=("axis",)),
     L.Flatten: _operator("Flatten", axis=1),
     L.Reshape: _reshape,

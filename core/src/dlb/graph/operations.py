@@ -18,6 +18,7 @@ from dlb.graph.layout import RESIZING
 from dlb.graph.masks import mask, truth
 from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operators import ACTIVATIONS
+from dlb.graph.ranking import RANKING, elements, ranked
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, generic_operation
 from dlb.graph.resize_rules import resize
 from dlb.graph.slice_rules import concat, pad, slice_indices, split
@@ -352,6 +353,8 @@ _RULES: dict[str, Rule] = {
     "Pow": _power,
     **dict.fromkeys(("ReduceMax", "ReduceMin"), _extreme),
     **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
+    **dict.fromkeys(RANKING, ranked),
+    **dict.fromkeys(("GatherElements", "GatherND"), elements),
     "LRN": _lrn,
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,

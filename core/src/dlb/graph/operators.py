@@ -19,6 +19,7 @@ LSTM, GRU, RNN           correct for the plain forward case of an LSTM; ignore `
                          and ``sequence_lens``; GRU and RNN know no second direction, and leave out the
                          axis of directions; sigmoids overflow
 GatherElements           fails for more than 32 entries along the axis
+TopK                     1.16 puts the last of equal numbers first
 Loop                     joins what iterations output along their first axis, without an axis of their own
 Resize                   with ``align_corners`` and scales, and cubic to one pixel, takes other elements
                          than ONNX Runtime; rounds cubic weights to float32; loops in Python
@@ -525,6 +526,20 @@ class GatherElements(_Operator):
         return (np.take_along_axis(data[other], indices % size, axis),)
 
 
+class TopK(_Operator):
+    """The largest or smallest numbers along an axis in order, and where they are: of equal ones the first."""
+
+    def _run(self, data: Array, k: Array, **_: Any) -> tuple[Array, Array]:
+        axis = self.attribute("axis", -1) % data.ndim
+        if self.attribute("largest", 1):
+            rising = np.argsort(np.flip(data, axis), axis=axis, kind="stable")
+            order = data.shape[axis] - 1 - np.flip(rising, axis)
+        else:
+            order = np.argsort(data, axis=axis, kind="stable")
+        indices = order[(slice(None),) * axis + (slice(int(np.ravel(k)[0])),)].astype(np.int64)
+        return np.take_along_axis(data, indices, axis), indices
+
+
 class Loop(_ReferenceLoop):  # type: ignore[misc, unused-ignore]
     """A body that is run again and again: its last states, and what each iteration outputs, stacked."""
 
@@ -667,6 +682,7 @@ OPERATORS = (
     DequantizeLinear,
     DynamicQuantizeLinear,
     GatherElements,
+    TopK,
     OneHot,
     Loop,
     Resize,

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.graph.interpolation import along
-from dlb.workload.primitives import Binary, Reduce, Softmax, Where
+from dlb.workload.primitives import Binary, GatherElements, Reduce, Softmax, Where
 from dlb.workload.resizing import Taps
 
 __all__ = [
     "binary_gradients",
+    "gather_elements_gradients",
     "reduce_gradient",
     "resize_gradient",
     "shared_gradient",
@@ -51,6 +52,22 @@ def where_gradients(layer: Where, inputs: Sequence[Array], cotangent: Array) -> 
         slopes.append(np.where(condition, zero, cotangent))
     both = (_summed(slope, value.shape) for slope, value in zip(slopes, values))
     return np.zeros_like(condition), *both
+
+
+def gather_elements_gradients(
+    layer: GatherElements, inputs: Sequence[Array], cotangent: Array
+) -> Any:
+    """The gradients of the value, whose numbers may be gathered several times, and of the indices: 0."""
+    value, indices = inputs
+    axis = layer.axis
+    sizes = list(map(max, value.shape, cotangent.shape))
+    sizes[axis] = value.shape[axis]
+    gradient = np.zeros(sizes, cotangent.dtype)
+    within = np.clip(indices, 0, sizes[axis] - 1).astype(np.int64)
+    places: list[Array] = list(np.indices(cotangent.shape, sparse=True))
+    places[axis] = np.broadcast_to(within, cotangent.shape)
+    np.add.at(gradient, tuple(places), cotangent)
+    return _summed(gradient, value.shape), np.zeros_like(indices)
 
 
 def _summed(gradient: Array, shape: tuple[int, ...]) -> Array:

@@ -204,9 +204,14 @@ class Importer:
     def raised(self, name: str, rank: int) -> str:
         """The name of a value with axes of size 1 before its own, as it is next to one with more."""
         value = self.trace.values[name]
-        if value.ndim == rank:
+        return self.reshaped(name, (1,) * (rank - value.ndim) + value.shape)
+
+    def reshaped(self, name: str, shape: Shape) -> str:
+        """The name of a value in another shape."""
+        value = self.trace.values[name]
+        if value.shape == shape:
             return name
-        raised, shape = f"{name}/of {rank} axes", (1,) * (rank - value.ndim) + value.shape
+        raised = f"{name}/{'x'.join(map(str, shape))}"
         if raised not in self._views:
             self.trace.values[raised] = value.reshape(shape)
             self.also(raised, ValueView(self.view(name).layer, self.index_map(name).reshape(shape)))

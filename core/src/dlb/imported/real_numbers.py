@@ -6,7 +6,7 @@ difference: the graph after it has the same values as real numbers. What is comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from dlb.errors import UnsupportedError
 from dlb.graph.layout import LAYOUT
 from dlb.graph.precision import REAL_TYPES, in_precision
+from dlb.graph.ranking import LOOKING_UP, RANKING
 from dlb.graph.trace import Trace, attributes_of, trace
 
 __all__ = ["DYNAMIC", "QUANTISED", "WHOLE_OPERATORS", "as_real_numbers"]
@@ -33,7 +34,7 @@ _ALL_INPUTS = _LOGIC | {
     *("Clip", "PRelu", "Pow", "Sub", "Sum", "Where"),
 }
 #: Operators that read their first input as numbers of any type.
-_FIRST_INPUT = LAYOUT | {
+_FIRST_INPUT = {*LAYOUT, *RANKING} | {
     *(
         "Abs",
         "Cast",
@@ -44,6 +45,7 @@ _FIRST_INPUT = LAYOUT | {
         "GatherND",
         "MaxPool",
         "Neg",
+        "OneHot",
     ),
     *("ReduceL1", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare", "Relu"),
     *("Resize", "Sign", "Slice", "Split", "Tile", "Trilu"),
@@ -63,14 +65,14 @@ QUANTISED = frozenset(
     )
 )
 #: Operators whose other live inputs are indices of a table.
-_LOOKING_UP = ("Gather", "GatherElements", "GatherND", "OneHot")
+_LOOKING_UP = ("Gather", "OneHot")
 #: Operators without which no value is anything but real.
-_WHOLE = _LOGIC | QUANTISED | {"Cast", "CastLike"}
+_WHOLE = {*_LOGIC, *QUANTISED, *RANKING, "Cast", "CastLike"}
 _OWN = ("", "ai.onnx")
 #: The first operator sets that have Sign, and Round.
 _SIGN, _ROUND = 9, 11
-#: The first operator set in which reductions read their axes.
-_AXES_ARE_INPUTS = 18
+#: The first operator sets in which reductions, and Unsqueeze, read their axes.
+_AXES_ARE_INPUTS, _AXES_OF_UNSQUEEZE = 18, 13
 #: Operators that are read, as sums, products and functions of real numbers.
 WHOLE_OPERATORS = _LOGIC | QUANTISED
 _DOUBLE = np.dtype(np.float64)
@@ -102,15 +104,35 @@ def as_real_numbers(model: onnx.ModelProto) -> onnx.ModelProto | None:
     whole = {name for name in traced.live if name in traced.values and graph.is_whole(name)}
     if not whole:
         return None
+    computed = set[str]()
     live_nodes = [node for node in traced.nodes if not traced.live.isdisjoint(node.output)]
     for node in live_nodes:
-        if node.op_type in _LOOKING_UP and not traced.live.isdisjoint(node.input[1:]):
+        computed.update(node.output if _computes_index(graph, node, computed) else ())
+        if (
+            node.op_type in _LOOKING_UP
+            and not traced.live.isdisjoint(node.input[1:])
+            and not _is_row_of_a_table(traced, node, computed)
+        ):
             return None
         if whole.isdisjoint((*node.input, *node.output)):
             continue
         if node.op_type not in _ALL_INPUTS | _FIRST_INPUT | QUANTISED:
             return None
     return graph.written()
+
+
+def _computes_index(graph: _Graph, node: onnx.NodeProto, computed: Set[str]) -> bool:
+    """Whether a node makes integers of real numbers, or computes with such."""
+    return node.op_type in RANKING or not computed.isdisjoint(node.input)
+
+
+def _is_row_of_a_table(traced: Trace, node: onnx.NodeProto, computed: Collection[str]) -> bool:
+    """Whether a Gather selects rows of a constant table, by indices that the graph computes."""
+    rows = node.op_type == "Gather" and not attributes_of(node).get("axis", 0)
+    table = traced.values[node.input[0]]
+    return (
+        rows and node.input[0] not in traced.live and table.ndim == 2 and node.input[1] in computed
+    )
 
 
 class _Graph:
@@ -148,9 +170,9 @@ class _Graph:
         """The node, or those that compute the same of real numbers."""
         new = onnx.NodeProto()
         new.CopyFrom(node)
-        if node.op_type in QUANTISED:
+        if node.op_type in (*QUANTISED, *RANKING):
             parts = _Parts(self, new)
-            _RULES[node.op_type](parts)
+            _RULES.get(node.op_type, _ranked)(parts)
             yield from parts.nodes
             return
         count = len(node.input) if node.op_type in _ALL_INPUTS else 1
@@ -191,7 +213,7 @@ class _Graph:
 
     def whole_numbers(self, numbers: Sequence[int]) -> str:
         """The name of a constant of integers."""
-        name = f"dlb/{','.join(map(str, numbers))}"
+        name = f"dlb/whole/{','.join(map(str, numbers))}"
         self.constants[name] = np.array(numbers, np.int64)
         return name
 
@@ -297,6 +319,19 @@ class _Parts:
         """1 where the two differ."""
         return self.add("Abs", self.add("Sign", self.add("Sub", *self.inputs)))
 
+    def places(self, indices: str, size: int, axis: int, last: bool = False) -> str:
+        """1 at each index along a new axis of a size, 0 elsewhere."""
+        rank = self.graph.traced.values[indices].ndim
+        shape = [size if place == axis else 1 for place in range(rank + 1)]
+        numbers = f"dlb/places/{'x'.join(map(str, shape))}"
+        self.graph.constants[numbers] = np.arange(size, dtype=_DOUBLE).reshape(shape)
+        if self.graph.opset < _AXES_OF_UNSQUEEZE:
+            raised = self.add("Unsqueeze", indices, axes=[axis])
+        else:
+            raised = self.add("Unsqueeze", indices, self.graph.whole_numbers([axis]))
+        differs = self.add("Abs", self.add("Sign", self.add("Sub", raised, numbers)))
+        return self.add("Sub", self.graph.number(1), differs, last=last)
+
     def whole_part(self, name: str) -> str:
         """A number without its digits after the point."""
         size = self.add("Floor", self.add("Abs", name))
@@ -351,6 +386,48 @@ def _dynamically_quantized(parts: _Parts) -> None:
     parts.add("Round", parts.add("Div", below, scale), output=zero)
     moved = parts.add("Add", parts.add("Round", parts.add("Div", x, scale)), zero)
     parts.add("Clip", moved, parts.graph.number(0), top, last=True)
+
+
+def _ranked(parts: _Parts) -> None:
+    """Indices as real numbers."""
+    indices = parts.node.output[-1]
+    whole = f"{indices}/whole"
+    parts.node.output[-1] = whole
+    parts.nodes.append(parts.node)
+    parts.add("Cast", whole, output=indices, to=TensorProto.DOUBLE)
+
+
+def _looked_up(parts: _Parts) -> None:
+    """By indices that are real numbers."""
+    data, indices = parts.inputs
+    if indices in parts.graph.traced.live:
+        indices = parts.add("Cast", indices, to=TensorProto.INT64)
+    parts.add(parts.node.op_type, data, indices, last=True, **attributes_of(parts.node))
+
+
+def _one_hot(parts: _Parts) -> None:
+    """1 where an index is that place's, 0 elsewhere, then between both values."""
+    graph, (indices, depth, values) = parts.graph, parts.inputs
+    if not graph.traced.live.isdisjoint((depth, values)):
+        raise UnsupportedError("how many places it has, or their values, depend on the input")
+    output = graph.traced.values[parts.node.output[0]]
+    axis = attributes_of(parts.node).get("axis", -1) % output.ndim
+    off, on = (float(number) for number in graph.traced.values[values].ravel())
+    found = parts.places(indices, output.shape[axis], axis, last=(off, on) == (0, 1))
+    if (off, on) != (0, 1):
+        scaled = parts.add("Mul", found, graph.number(on - off))
+        parts.add("Add", scaled, graph.number(off), last=True)
+
+
+def _row(parts: _Parts) -> None:
+    """A row of a table: the table's product with a 1 in that row's place."""
+    graph, (table, indices) = parts.graph, parts.inputs
+    if indices not in graph.traced.live or table in graph.traced.live:
+        parts.nodes.append(parts.node)
+        return
+    rank = graph.traced.values[indices].ndim
+    found = parts.places(indices, len(graph.traced.values[table]), rank)
+    parts.add("MatMul", found, table, last=True)
 
 
 def _padded(names: Sequence[str], count: int) -> list[str]:
@@ -412,6 +489,8 @@ _RULES: Mapping[str, Callable[[_Parts], Any]] = {
     "DequantizeLinear": _dequantized,
     "Div/integers": lambda parts: parts.whole_part(parts.add("Div", *parts.inputs)),
     "Equal": lambda parts: parts.opposite(parts.differs()),
+    "Gather": _row,
+    **dict.fromkeys(LOOKING_UP, _looked_up),
     "Greater": lambda parts: parts.less(True, parts.inputs[1], parts.inputs[0]),
     "GreaterOrEqual": lambda parts: parts.opposite(parts.less(False, *parts.inputs)),
     "Less": lambda parts: parts.less(True, *parts.inputs),
@@ -422,6 +501,7 @@ _RULES: Mapping[str, Callable[[_Parts], Any]] = {
     "MatMulInteger": _product_of_integers,
     "Mod/integers": _remainder,
     "Not": lambda parts: parts.opposite(parts.inputs[0]),
+    "OneHot": _one_hot,
     "Or": lambda parts: parts.add(
         "Sub", parts.add("Add", *parts.inputs), parts.add("Mul", *parts.inputs), last=True
     ),

@@ -20,6 +20,7 @@ from dlb.graph.elementwise_blocks import NAMED, named
 from dlb.graph.layout import REPEATING, RESIZING, SCATTERING, SELECTING, padding_before
 from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operators import ACTIVATIONS
+from dlb.graph.ranking import LOOKING_UP, RANKING
 from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
@@ -38,6 +39,7 @@ from dlb.imported.primitives import (
     reduce,
     softmax,
 )
+from dlb.imported.ranking import gather_elements, only_selects, rank
 from dlb.imported.recurrent import recurrent
 from dlb.imported.resizing import resize
 from dlb.imported.samples_first import samples_first
@@ -409,13 +411,18 @@ def _embedding(importer: Importer, node: onnx.NodeProto, attributes: Attributes)
 
 
 def _truth(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
-    """Whether numbers are not 0, which only a Where reads: its layer reads the numbers."""
+    """Whether numbers are not 0, which only a Where reads: its layer reads the numbers.
+
+    So does the layer of a GatherElements, of indices.
+    """
     if importer.trace.values[node.output[0]].dtype != bool:
         if (view := importer.view(node.input[0])).layer == importer.input:
             # Real numbers that are cast to integers look up rows, as MXNet writes its input.
             if importer.kind != "index":
                 raise InputMisread(index=True)
             return view
+        if only_selects(importer.trace, node.output[0]):
+            return importer.elementwise(node.input[0])
         raise unsupported(node, "a cast to integers is only supported of indices")
     return importer.elementwise(node.input[0])
 
@@ -500,6 +507,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Slice", *REPEATING), select_part),
     **dict.fromkeys(RESIZING, resize),
     **dict.fromkeys(SELECTING, select_places),
+    **dict.fromkeys(RANKING, rank),
+    **dict.fromkeys(LOOKING_UP, gather_elements),
     **dict.fromkeys(SCATTERING, scatter),
     "Split": select_part,
     "Pad": pad,

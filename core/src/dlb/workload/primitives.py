@@ -16,6 +16,7 @@ __all__ = [
     "Binary",
     "Elementwise",
     "ElementwiseFunction",
+    "GatherElements",
     "Mask",
     "MatMul",
     "Primitive",
@@ -24,6 +25,7 @@ __all__ = [
     "Scale",
     "Shift",
     "Softmax",
+    "TopK",
     "Where",
     "elementwise_fault",
     "mask_fault",
@@ -305,8 +307,41 @@ class Reduce(_Primitive, tag="reduce", kw_only=True, frozen=True):
     keepdims: bool = False
 
 
+class TopK(_Primitive, tag="top_k", kw_only=True, frozen=True):
+    """Where the k largest numbers along an axis are, the indices of ONNX TopK, as real numbers from 0.
+
+    The largest comes first; of equal numbers, the one with the lower index. Nothing is differentiated
+    through an index: the gradient is 0.
+
+    Attributes:
+        axis: 1 or more; the batch is 0.
+        k: how many, 1 or more.
+        largest: false for the smallest, from the smallest up.
+    """
+
+    axis: int
+    k: int = 1
+    largest: bool = True
+
+
+class GatherElements(_Primitive, tag="gather_elements", kw_only=True, frozen=True):
+    """Numbers of a value in places along an axis that another value holds, ONNX GatherElements.
+
+    The value is the first input, the indices are the second: whole numbers from 0. One beyond an end counts
+    as that end. The inputs have equally many axes; any other axis of size 1 is repeated as often as the other
+    input's. The indices get no gradient.
+
+    Attributes:
+        axis: 1 or more; the batch is 0.
+    """
+
+    axis: int
+
+
 #: Those whose shapes have rules of their own.
-Primitive = Union[Binary, Where, MatMul, Scale, Shift, Mask, Resize, Softmax, Reduce]
+Primitive = Union[
+    Binary, Where, MatMul, Scale, Shift, Mask, Resize, Softmax, Reduce, TopK, GatherElements
+]
 
 
 def primitive_shape(layer: Primitive, inputs: Sequence[tuple[int, ...]]) -> tuple[int, ...] | str:
@@ -329,12 +364,18 @@ def primitive_shape(layer: Primitive, inputs: Sequence[tuple[int, ...]]) -> tupl
         return first
     if isinstance(layer, Resize):
         return _resized_shape(layer, first)
-    axes = (layer.axis,) if isinstance(layer, Softmax) else layer.axes
+    if isinstance(layer, GatherElements):
+        return _gathered_shape(layer, inputs)
+    axes = layer.axes if isinstance(layer, Reduce) else (layer.axis,)
     if len(set(axes)) != len(axes) or not all(1 <= axis <= len(first) for axis in axes):
-        name = "axis" if isinstance(layer, Softmax) else "axes"
+        name = "axes" if isinstance(layer, Reduce) else "axis"
         return f"{name} = {getattr(layer, name)} must be from 1 (the batch is 0) to {len(first)}"
     if isinstance(layer, Softmax):
         return first
+    if isinstance(layer, TopK):
+        if not 1 <= layer.k <= first[layer.axis - 1]:
+            return f"k = {layer.k} must be from 1 to {first[layer.axis - 1]}, the size of axis {layer.axis}"
+        return (*first[: layer.axis - 1], layer.k, *first[layer.axis :])
     if len(axes) == len(first) and not layer.keepdims:
         return "no axis would be left; set keepdims"
     places = ((n, axis in axes) for axis, n in enumerate(first, 1))
@@ -348,6 +389,23 @@ def _product_shape(inputs: Sequence[tuple[int, ...]]) -> tuple[int, ...] | str:
     if first[:-2] != second[:-2] or first[-1] != second[-2]:
         return "the last axis of the first must be as long as the one before the last of the second"
     return (*first[:-1], second[-1])
+
+
+def _gathered_shape(
+    layer: GatherElements, inputs: Sequence[tuple[int, ...]]
+) -> tuple[int, ...] | str:
+    if len(inputs) != 2 or len(inputs[0]) != len(inputs[1]):
+        return "it needs two inputs with equally many axes: a value, and indices"
+    first, second = inputs
+    if not 1 <= layer.axis <= len(first):
+        return f"axis = {layer.axis} must be from 1 (the batch is 0) to {len(first)}"
+    along = layer.axis - 1
+    shape = list(map(max, first, second))
+    shape[along] = second[along]
+    others = [sizes for axis, sizes in enumerate(zip(*inputs)) if axis != along]
+    if any(len({*sizes} - {1}) > 1 for sizes in others):
+        return "each axis but that of the indices must have one size, or size 1"
+    return tuple(shape)
 
 
 def _resized_shape(layer: Resize, shape: tuple[int, ...]) -> tuple[int, ...] | str:

@@ -317,7 +317,7 @@ def _check_output_padding(node: Node) -> None:
 
 def _infer(node: Node, inputs: list[Shape], model: Model) -> Shape:
     kind = type(node.layer)
-    multiple_inputs = (L.Add, L.Mul, L.Binary, L.Where, L.MatMul, L.Concat)
+    multiple_inputs = (*(L.Add, L.Mul, L.Binary, L.Where, L.MatMul, L.GatherElements, L.Concat),)
     if len(inputs) != 1 and kind not in multiple_inputs:
         raise ShapeError(
             f"layer '{node.name}' ({L.type_name(kind)}) takes one input, not {len(inputs)}"

@@ -58,7 +58,7 @@ def export(model: ChainerModel | UserLink, path: Path) -> str:
         warnings.catch_warnings(),
         _functions(modules, "dilated_max_pooling", "prelu", "rms_normalization"),
         _functions(recurrent, "lstm_sequence", "gru_sequence", "rnn_sequence"),
-        _functions(functions, "choose"),
+        _functions(functions, "choose", "elements", "indices_of_largest"),
         patch.dict(functions.FUNCTIONS, _whole_functions()),
         patch.object(chainer.FunctionNode, "apply", _valueless(chainer.FunctionNode.apply)),
         patch.object(exporter, "convert_parameter", _put_aside(weights)),
@@ -324,6 +324,32 @@ def _choose(called: FunctionConverterParams) -> Nodes:
     return graph.nodes(called.output_names)
 
 
+def _indices_of_largest(called: FunctionConverterParams) -> Nodes:
+    """The exporter has none of a function of arrays."""
+    k = called.context.add_const(np.array([called.func.k], np.int64), "k")
+    graph = GraphBuilder()
+    axis, largest = called.func.axis, int(called.func.largest)
+    _, indices = graph.op("TopK", [*called.input_names, k], 2, axis=axis, largest=largest)
+    dtype = called.func.inputs[0].dtype
+    graph.op("Cast", [indices], to=onnx.helper.np_dtype_to_tensor_dtype(dtype))
+    return graph.nodes(called.output_names)
+
+
+def _elements(called: FunctionConverterParams) -> Nodes:
+    """The exporter's own takes the indices for constants."""
+    value, places = called.input_names
+    array, axis = called.func.inputs[0], called.func.axis
+    bounds = [
+        called.context.add_const(np.array(number, array.dtype), name)
+        for name, number in (("first", 0), ("last", array.shape[axis] - 1))
+    ]
+    graph = GraphBuilder()
+    within = graph.op("Clip", [places, *bounds])
+    indices = graph.op("Cast", [within], to=onnx.TensorProto.INT64)
+    graph.op("GatherElements", [value, indices], axis=axis)
+    return graph.nodes(called.output_names)
+
+
 def _where(called: FunctionConverterParams) -> Nodes:
     """The exporter's own leaves out the condition."""
     kept = called.context.add_param(called.func.condition, "kept")
@@ -400,6 +426,8 @@ CONVERTERS = {
     "Pad": _pad,
     "Where": _where,
     "choose": _choose,
+    "elements": _elements,
+    "indices_of_largest": _indices_of_largest,
     "dilated_max_pooling": _dilated_max_pooling,
     "gru_sequence": _gru,
     "lstm_sequence": _lstm,

@@ -19,6 +19,8 @@ from dlb_worker.model import Node
 
 #: Whether functions are traced for an exporter, which needs no gradients.
 EXPORTING = ContextVar("exporting", default=False)
+#: What asks a sort to keep the order of equal numbers; CuPy's always does.
+STABLE = {np: {"kind": "stable"}}
 OPERATORS = {
     "add": operator.add,
     "sub": operator.sub,
@@ -197,6 +199,36 @@ def choose(condition: Variable, first: Variable | float, second: Variable | floa
         for each in (first, second)
     )
     return F.where(condition.array != 0, *both)
+
+
+def top_k(inputs: Variable, axis: int, k: int, largest: bool) -> Variable:
+    return indices_of_largest(chainer.as_variable(inputs), axis=axis, k=k, largest=largest)
+
+
+def indices_of_largest(inputs: Variable, *, axis: int, k: int, largest: bool) -> Variable:
+    """Of an array: Chainer has no such function. Of equal numbers, the first comes first."""
+    array, xp = inputs.array, inputs.xp
+    order = xp.argsort(-array if largest else array, axis=axis, **STABLE.get(xp, {}))
+    found = order[(slice(None),) * axis + (slice(k),)]
+    return chainer.as_variable(found.astype(array.dtype))
+
+
+def gather_elements(inputs: Variable, places: Variable, axis: int) -> Variable:
+    inputs, places = map(chainer.as_variable, (inputs, places))
+    shape = [max(sizes) for sizes in zip(inputs.shape, places.shape)]
+    value, indices = (
+        F.broadcast_to(each, (*shape[:axis], each.shape[axis], *shape[axis + 1 :]))
+        for each in (inputs, places)
+    )
+    return elements(value, indices, axis=axis)
+
+
+def elements(value: Variable, places: Variable, *, axis: int) -> Variable:
+    """Numbers of a value in places along an axis; both have the same sizes along all others."""
+    xp = value.xp
+    indices = list(xp.indices(places.shape))
+    indices[axis] = xp.clip(places.array, 0, value.shape[axis] - 1).astype(np.int64)
+    return F.get_item(value, tuple(indices))
 
 
 def binary(first: Variable, second: Variable, function: str, shape: tuple[int, ...]) -> Variable:

@@ -175,6 +175,14 @@ LAYERS = {
         "native; of max and min, equal numbers share a gradient that the function gives to each",
         lambda node: partial(functions.reduce, **node.attributes),
     ),
+    "top_k": Layer(
+        "computed of arrays by argsort; Chainer has no function for it",
+        lambda node: partial(functions.top_k, **node.attributes),
+    ),
+    "gather_elements": Layer(
+        "native: F.get_item; indices are limited and cast to integers first, and values broadcast",
+        lambda node: partial(functions.gather_elements, **node.attributes),
+    ),
     "concat": Layer("native", lambda node: partial(modules.concat, axis=node.axis)),
     "flatten": Layer("native: F.reshape", lambda node: partial(F.reshape, shape=(-1, *node.shape))),
     "reshape": Layer("native", lambda node: partial(F.reshape, shape=(-1, *node.shape))),

@@ -20,7 +20,7 @@ from mxnet.onnx.mx2onnx._op_translations._op_translations_opset12 import (
 from onnx import NodeProto, numpy_helper
 from onnx.helper import make_node
 
-from dlb_mxnet import pools, recurrent
+from dlb_mxnet import pools, ranking, recurrent
 from dlb_mxnet.model import MXNetModel
 from dlb_mxnet.modules import EXPORTING
 from dlb_mxnet.user_model import UserBlock
@@ -215,8 +215,53 @@ def _recurrent(node: Any, context: Any) -> list[NodeProto]:
     ]
 
 
+def _top_k(node: Any, context: Any) -> list[NodeProto]:
+    """Indices as real numbers."""
+    name, inputs, attributes = get_inputs(node, context)
+    (dtype,) = get_input_dtypes(node, context)
+    k = np.array([int(attributes["k"])])
+    context["initializer"].append(numpy_helper.from_array(k, f"{name}_k"))
+    outputs, largest = [f"{name}_values", f"{name}_indices"], int(attributes["largest"] in TRUE)
+    return [
+        make_node(
+            "TopK", [*inputs, f"{name}_k"], outputs, axis=int(attributes["axis"]), largest=largest
+        ),
+        make_node("Cast", outputs[1:], [name], to=onnx.helper.np_dtype_to_tensor_dtype(dtype)),
+    ]
+
+
+def _gather_elements(node: Any, context: Any) -> list[NodeProto]:
+    """Indices within bounds; both inputs with equal sizes along all other axes."""
+    name, (value, places), attributes = get_inputs(node, context)
+    (dtype, _), axis = get_input_dtypes(node, context), int(attributes["axis"])
+    samples = [ast.literal_eval(attributes[key]) for key in ("value_shape", "places_shape")]
+    common = [*map(max, *samples)]
+    arrays = {"first": np.array(0, dtype), "last": np.array(samples[0][axis - 1] - 1, dtype)}
+    nodes = [make_node("Clip", [places, f"{name}_first", f"{name}_last"], [f"{name}_within"])]
+    both = {"value": value, "indices": f"{name}_within"}
+    for (role, read), shape in zip([*both.items()], samples):
+        sizes = [*common[: axis - 1], shape[axis - 1], *common[axis:]]
+        if sizes != [*shape]:
+            arrays[f"{role}_sizes"] = np.array([1, *sizes])
+            both[role] = f"{name}_{role}_repeated"
+            nodes.append(make_node("Expand", [read, f"{name}_{role}_sizes"], [both[role]]))
+    for key, array in arrays.items():
+        context["initializer"].append(numpy_helper.from_array(array, f"{name}_{key}"))
+    indices = f"{name}_places"
+    return [
+        *nodes,
+        make_node("Cast", [both["indices"]], [indices], to=onnx.TensorProto.INT64),
+        make_node("GatherElements", [both["value"], indices], [name], name=name, axis=axis),
+    ]
+
+
 #: By the operator of Python that stands for it.
-STAND_INS = {recurrent.STAND_IN: _recurrent, pools.STAND_IN: _max_pool}
+STAND_INS = {
+    recurrent.STAND_IN: _recurrent,
+    pools.STAND_IN: _max_pool,
+    ranking.TOP_K: _top_k,
+    ranking.GATHER_ELEMENTS: _gather_elements,
+}
 
 
 def _corrected(model: onnx.ModelProto, weights: set[str]) -> onnx.ModelProto:

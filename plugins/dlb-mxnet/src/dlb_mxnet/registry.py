@@ -14,6 +14,7 @@ from dlb_worker.parameters import (
 nn = LazyModule("mxnet.gluon.nn")
 modules = LazyModule("dlb_mxnet.modules")
 pools = LazyModule("dlb_mxnet.pools")
+ranking = LazyModule("dlb_mxnet.ranking")
 recurrent = LazyModule("dlb_mxnet.recurrent")
 functions = LazyModule("dlb_mxnet.functions")
 
@@ -163,6 +164,15 @@ LAYERS = {
     "reduce": Layer(
         "native; of max and min, equal numbers share a gradient that the operator gives to each",
         lambda node, dtype: functions.Reduce(**node.attributes),
+    ),
+    "top_k": Layer(
+        "composed of argmax or argmin, one number after the other",
+        lambda node, dtype: ranking.TopK(node),
+    ),
+    "gather_elements": Layer(
+        "composed of take of all rows; indices are limited and cast to integers first, and values "
+        "broadcast",
+        lambda node, dtype: ranking.GatherElements(node),
     ),
     "concat": Layer(
         "native; of maps and films, in MXNet's own layout where channels are not in sixteens",

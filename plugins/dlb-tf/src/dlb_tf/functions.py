@@ -246,6 +246,51 @@ class Reduce(Operator):
         return reduced if in_order else tf.transpose(reduced, self.order)
 
 
+class TopK(Operator):
+    """Indices of the largest or smallest numbers; the operator reads the last axis."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        rows = _swapped(inputs, self.axis)
+        found = tf.math.top_k(rows if self.largest else -rows, self.k).indices
+        return tf.cast(_swapped(found, self.axis), inputs.dtype)
+
+
+class GatherElements(Operator):
+    """Numbers in places along an axis; the operator reads the last one, and values of one shape before it."""
+
+    def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:
+        value, places = (_swapped(each, self.axis) for each in inputs)
+        size = value.shape[-1]
+        indices = tf.cast(tf.clip_by_value(places, 0, size - 1), tf.int32)
+        value, indices = _repeated(value, indices), _repeated(indices, value)
+        found = tf.gather(value, indices, batch_dims=len(value.shape) - 1)
+        return _swapped(found, self.axis)
+
+
+def _swapped(value: tf.Tensor, axis: int) -> tf.Tensor:
+    """An axis and the last one, in each other's place."""
+    order = [*range(len(value.shape))]
+    order[axis], order[-1] = order[-1], order[axis]
+    return value if axis == order[axis] else tf.transpose(value, order)
+
+
+def _repeated(value: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """A value, repeated along axes of size 1 but the last, as often as another's."""
+    sizes = [*map(max, value.shape[1:-1], other.shape[1:-1]), value.shape[-1]]
+    if sizes == value.shape[1:]:
+        return value
+    return tf.broadcast_to(value, tf.concat([tf.shape(value)[:1], sizes], 0))
+
+
+def top_k(node: Node, layouts: Layouts) -> Operator:
+    axis = layouts[node.inputs[0]].native_axis(node.axis, len(node.shape))
+    return TopK(axis=axis, k=node.k, largest=node.largest)
+
+
+def gather_elements(node: Node, layouts: Layouts) -> Operator:
+    return GatherElements(axis=layouts[node.inputs[0]].native_axis(node.axis, len(node.shape)))
+
+
 def matmul(node: Node, layouts: Layouts) -> Operator:
     return MatMul(maps=layouts[node.name].kind == "maps")
 

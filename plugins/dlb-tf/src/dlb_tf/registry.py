@@ -254,6 +254,15 @@ LAYERS = {
         "native; of feature maps, a transpose after it where that leaves axes in another order",
         lambda node, layouts: [functions.reduce(node, layouts)],
     ),
+    "top_k": Layer(
+        "native: tf.math.top_k, after a transpose of any axis but the last",
+        lambda node, layouts: [functions.top_k(node, layouts)],
+    ),
+    "gather_elements": Layer(
+        "native: tf.gather, after a transpose of any axis but the last; indices are limited and cast to "
+        "integers first, and values broadcast",
+        lambda node, layouts: [functions.gather_elements(node, layouts)],
+    ),
     "concat": Layer(
         "native",
         lambda node, layouts: [

@@ -130,6 +130,38 @@ def reduce(node: Node) -> nn.Module:
     return Operator(name, dim=node.axes, keepdim=node.keepdims)
 
 
+class TopK(Operator):
+    """Indices of the largest or smallest numbers; of equal ones, ``topk`` may put any first."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        axis, k, largest = (self.arguments[name] for name in ("axis", "k", "largest"))
+        if torch.onnx.is_in_onnx_export():
+            found = torch.topk(inputs, k, axis, largest).indices
+        elif k == 1:
+            found = (torch.argmax if largest else torch.argmin)(inputs, axis, keepdim=True)
+        else:
+            order = torch.sort(inputs, dim=axis, descending=largest, stable=True)
+            found = order.indices.narrow(axis, 0, k)
+        return found.to(inputs.dtype)
+
+
+class GatherElements(Operator):
+    """Numbers in places along an axis; the operator reads values of one shape along the others."""
+
+    def forward(self, inputs: Tensor, places: Tensor) -> Tensor:
+        axis = self.arguments["axis"]
+        size, count = inputs.shape[axis], places.shape[axis]
+        # As one operator: the exporter orders what it makes of two bounds wrongly.
+        indices = F.hardtanh(places, 0, size - 1).long()
+        shape = list(
+            torch.broadcast_shapes(inputs.select(axis, 0).shape, places.select(axis, 0).shape)
+        )
+        shape.insert(axis, size)
+        inputs = inputs.expand(shape)
+        shape[axis] = count
+        return torch.gather(inputs, axis, indices.expand(shape))
+
+
 class Mask(Operator):
     def __init__(self, node: Node) -> None:
         super().__init__(sizes=node.sizes, value=node.value)

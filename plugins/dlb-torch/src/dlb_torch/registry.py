@@ -117,6 +117,14 @@ LAYERS = {
     ),
     "softmax": Layer("native", lambda node: (nn.LogSoftmax if node.log else nn.Softmax)(node.axis)),
     "reduce": Layer("native", lambda node: functions.reduce(node)),
+    "top_k": Layer(
+        "native: argmax or argmin of one, a stable sort of several",
+        lambda node: functions.TopK(axis=node.axis, k=node.k, largest=node.largest),
+    ),
+    "gather_elements": Layer(
+        "native: gather; indices are limited and cast to integers first, and values broadcast",
+        lambda node: functions.GatherElements(axis=node.axis),
+    ),
     "concat": Layer("native", lambda node: modules.Concat(dim=node.axis)),
     "flatten": Layer("native", lambda node: nn.Flatten()),
     "reshape": Layer("native", lambda node: modules.Operator("reshape", shape=(-1, *node.shape))),

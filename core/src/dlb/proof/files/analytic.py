@@ -26,6 +26,7 @@ from dlb.graph.evaluate import names_read
 from dlb.graph.layout import LAYOUT, RESIZING, SCATTERING, SELECTING
 from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operations import reader_of
+from dlb.graph.ranking import LOOKING_UP, RANKING, gathered_axis, ranking_of, real_indices
 from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.files.parting import node_name, same_values
@@ -69,13 +70,19 @@ def undecided_nodes(first: Trace, second: Trace, tolerance: float) -> tuple[str,
     first_nodes, second_nodes = list(_non_analytic_nodes(first)), list(_non_analytic_nodes(second))
     for node in list(first_nodes):
         for counterpart in second_nodes:
-            if counterpart.output[0] in equal_values.get(node.output[0], []) and (
+            if _decides(counterpart) in equal_values.get(_decides(node), []) and (
                 _computes_same(first, node, second, counterpart, equal_values)
             ):
                 first_nodes.remove(node)
                 second_nodes.remove(counterpart)
                 break
     return tuple(f"{node.op_type} '{node_name(node)}'" for node in (*first_nodes, *second_nodes))
+
+
+def _decides(node: onnx.NodeProto) -> str:
+    """The output of a node that says which side of it inputs take: of a TopK the indices, else the first."""
+    name: str = node.output[-1 if node.op_type in RANKING else 0]
+    return name
 
 
 def _computes_same(
@@ -98,6 +105,16 @@ def _computes_same(
     if tables[0] is not None and tables[1] is not None:
         (name, rows), (other, other_rows) = tables[0], tables[1]
         return np.array_equal(rows, other_rows) and other in equal_values.get(name, [])
+    if node.op_type in RANKING and counterpart.op_type in RANKING:
+        return _ranks(first, node) == _ranks(second, counterpart) and _same_input(
+            first, node.input[0], second, counterpart.input[0], equal_values
+        )
+    if None not in (gathered_axis(first, node), gathered_axis(second, counterpart)):
+        (indices, _), (others, _) = real_indices(first, node), real_indices(second, counterpart)
+        return all(
+            _same_input(first, name, second, other, equal_values)
+            for name, other in ((node.input[0], counterpart.input[0]), (indices, others))
+        )
     if _ALSO.get(node.op_type, node.op_type) != _ALSO.get(counterpart.op_type, counterpart.op_type):
         return False
     reads = list(zip_longest(node.input, counterpart.input, fillvalue=""))
@@ -109,6 +126,14 @@ def _computes_same(
         _same_input(first, first_input, second, second_input, equal_values)
         for first_input, second_input in reads
     )
+
+
+def _ranks(traced: Trace, node: onnx.NodeProto) -> tuple[int, bool, int] | None:
+    """What a node looks for, among how many numbers."""
+    if (found := ranking_of(traced, node)) is None:
+        return None
+    size = traced.values[node.input[0]].shape[found.axis]
+    return found.k, found.largest, size
 
 
 def _table(traced: Trace, node: onnx.NodeProto) -> tuple[str, np.ndarray[Any, Any]] | None:
@@ -239,7 +264,18 @@ def _non_analytic_nodes(traced: Trace) -> Iterator[onnx.NodeProto]:
         if not needed.isdisjoint(node.output):  # a value whose shape alone is read is not needed
             needed |= names_read(node) & traced.live
             between.append(node)
+    bounds = {
+        name
+        for node in between
+        if node.op_type in LOOKING_UP
+        and node.input[1] in traced.live
+        and gathered_axis(traced, node)
+        for bound in real_indices(traced, node)[1]
+        for name in bound.output
+    }
     for node in reversed(between):
+        if not bounds.isdisjoint(node.output):
+            continue
         if not is_analytic(traced, node) and copied_value(traced, node, node.output[0]) is None:
             yield node
 
