@@ -26,7 +26,7 @@ __all__ = ["Graph", "add_layer"]
 #: Real fields of layers that are no attribute of an operator.
 _NO_ATTRIBUTES = ("init", "rate")
 #: Layers whose real fields are constants of the graph.
-_OF_CONSTANTS = (L.Mask,)
+_OF_CONSTANTS = (L.Mask, L.Where)
 
 
 class Graph:

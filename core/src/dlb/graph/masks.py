@@ -81,7 +81,8 @@ def chosen_numbers(trace: Trace, node: NodeProto) -> list[float | None] | None:
         value = float(constant.ravel()[0]) if constant.size else np.nan
         if not (constant == value).all():
             return None
-        numbers.append(decimal(min(max(value, MASKED), -MASKED)))
+        within = min(max(value, MASKED), -MASKED)
+        numbers.append(within if abs(within) == -MASKED else decimal(within))
     return numbers if None in numbers else None
 
 

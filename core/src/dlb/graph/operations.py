@@ -15,10 +15,11 @@ from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import is_sixth, six_digits, unrounded
 from dlb.graph.elementwise_blocks import NAMED, named
 from dlb.graph.layout import RESIZING
+from dlb.graph.lookups import looked_up
 from dlb.graph.masks import mask, truth
 from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operators import ACTIVATIONS
-from dlb.graph.ranking import RANKING, elements, ranked
+from dlb.graph.ranking import RANKING, ranked
 from dlb.graph.reader import Attributes, Operation, Reader, Rule, generic_operation
 from dlb.graph.resize_rules import resize
 from dlb.graph.slice_rules import concat, pad, slice_indices, split
@@ -288,11 +289,15 @@ def _linear(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Op
 def _embedding(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
     table = reader.trace.constant(node, 0)
     if table is None:
-        return slice_indices(reader, node, raw, output)
+        return looked_up(reader, node) or slice_indices(reader, node, raw, output)
     if table.ndim != 2 or raw.get("axis", 0):
         return generic_operation(reader, node, raw, output)
     operation = reader.make(node, "Embedding", {"table": table.shape}, parameters=table.size)
     return replace(operation, matrix=table, matrix_name=reader.initializer_name(node.input[0]))
+
+
+def _selected(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
+    return looked_up(reader, node) or generic_operation(reader, node, raw, output)
 
 
 def _one_hot(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
@@ -354,7 +359,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("ReduceMax", "ReduceMin"), _extreme),
     **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
     **dict.fromkeys(RANKING, ranked),
-    **dict.fromkeys(("GatherElements", "GatherND"), elements),
+    **dict.fromkeys(("GatherElements", "GatherND"), _selected),
     "LRN": _lrn,
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,

@@ -1,4 +1,4 @@
-"""Which numbers are the largest, and numbers in places that the graph computes."""
+"""Which numbers along an axis are the largest."""
 
 from __future__ import annotations
 
@@ -7,25 +7,13 @@ from dataclasses import dataclass
 from onnx import NodeProto
 
 from dlb.graph.copies import moves_numbers
-from dlb.graph.layout import before_expand
 from dlb.graph.reader import Attributes, Operation, Reader, generic_operation
 from dlb.graph.trace import Trace, attributes_of
 
-__all__ = [
-    "LOOKING_UP",
-    "RANKING",
-    "Ranking",
-    "elements",
-    "gathered_axis",
-    "ranked",
-    "ranking_of",
-    "real_indices",
-]
+__all__ = ["RANKING", "Ranking", "ranked", "ranking_of"]
 
 #: Operators that output where the largest or smallest numbers are; a TopK does as its second output.
 RANKING = ("ArgMax", "ArgMin", "TopK")
-#: Operators that may select numbers in places that the graph computes.
-LOOKING_UP = ("GatherElements", "GatherND")
 
 
 @dataclass(frozen=True)
@@ -80,57 +68,3 @@ def ranked(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Ope
     reader.operations.append(operation)
     reader.source[indices] = len(reader.operations) - 1
     return reader.make(node, "GatherElements", {"of": size}, [node.input[0], indices])
-
-
-def elements(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Operation | int:
-    """Numbers by indices that depend on the input; bounds of theirs, and repetitions count for nothing."""
-    trace, (data, indices) = reader.trace, node.input
-    axis = gathered_axis(trace, node)
-    if not {data, indices} <= trace.live or axis is None:
-        return generic_operation(reader, node, raw, output)
-    size = trace.values[data].shape[axis]
-    indices, _ = real_indices(trace, node)
-    return reader.make(node, "GatherElements", {"of": size}, [before_expand(trace, data), indices])
-
-
-def gathered_axis(trace: Trace, node: NodeProto) -> int | None:
-    """The axis along which a GatherElements, or a GatherND that is one, selects numbers; None for any other.
-
-    A GatherND is one if each of its indices is that of one axis, behind those that both values share.
-    """
-    if node.op_type not in LOOKING_UP:
-        return None
-    raw, shape = attributes_of(node), trace.values[node.input[0]].shape
-    if node.op_type == "GatherElements":
-        axis: int = raw.get("axis", 0) % len(shape)
-        return axis
-    axis, indices = raw.get("batch_dims", 0), trace.values[node.input[1]].shape
-    alone = indices[-1] == 1 and len(indices) == axis + 2
-    return axis if axis and alone else None
-
-
-def real_indices(trace: Trace, node: NodeProto) -> tuple[str, list[NodeProto]]:
-    """The value that a GatherElements has its indices from, and nodes between that bound, cast or repeat it."""
-    name, between = node.input[1], list[NodeProto]()
-    size = trace.values[node.input[0]].shape[gathered_axis(trace, node) or 0]
-    while (producer := trace.producers.get(name)) is not None:
-        before = before_expand(trace, name)
-        if before == name and moves_numbers(trace, producer):
-            before = producer.input[0]
-        if before == name and (producer.op_type == "Cast" or _is_bound(trace, producer, size)):
-            before = next(each for each in producer.input if each in trace.live)
-        if before == name:
-            break
-        between.append(producer)
-        name = before
-    return name, between
-
-
-def _is_bound(trace: Trace, node: NodeProto, size: int) -> bool:
-    """Whether a node limits indices to those of an axis of a size."""
-    if node.op_type not in ("Clip", "Max", "Min"):
-        return False
-    constants = [trace.values[name] for name in node.input if name and name not in trace.live]
-    return len(constants) == len(node.input) - 1 and all(
-        number.size == 1 and number.item() in (0, size - 1) for number in constants
-    )

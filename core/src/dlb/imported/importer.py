@@ -17,6 +17,7 @@ import onnx
 from dlb.graph.blocks import Block
 from dlb.graph.copies import copied_value, moves_numbers
 from dlb.graph.layout import LAYOUT, gather_permutation
+from dlb.graph.lookups import between_lookups
 from dlb.graph.operations import reader_of
 from dlb.graph.operators import ACTIVATIONS
 from dlb.graph.trace import Trace, attributes_of
@@ -84,6 +85,8 @@ class Importer:
         self.layers: dict[str, ImportedLayer] = {}
         self.nominal_values: dict[str, float | Array] = {}
         self.nominal_of: dict[str, dict[str, float]] = {}
+        #: Values of indices that nothing reads but what selects by them.
+        self.of_lookups = between_lookups(trace)
         self._views: dict[str, ValueView] = {}
         self._unsupported: dict[str, str] = {}
         self._before_fusion: dict[str, ImportedLayer] = {}

@@ -16,8 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dlb.errors import UnsupportedError
 from dlb.graph.layout import LAYOUT
+from dlb.graph.lookups import lookup_of
 from dlb.graph.precision import REAL_TYPES, in_precision
-from dlb.graph.ranking import LOOKING_UP, RANKING
+from dlb.graph.ranking import RANKING
 from dlb.graph.trace import Trace, attributes_of, trace
 
 __all__ = ["DYNAMIC", "QUANTISED", "WHOLE_OPERATORS", "as_real_numbers"]
@@ -46,6 +47,7 @@ _FIRST_INPUT = {*LAYOUT, *RANKING} | {
         "MaxPool",
         "Neg",
         "OneHot",
+        "ScatterElements",
     ),
     *("ReduceL1", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare", "Relu"),
     *("Resize", "Sign", "Slice", "Split", "Tile", "Trilu"),
@@ -71,8 +73,8 @@ _WHOLE = {*_LOGIC, *QUANTISED, *RANKING, "Cast", "CastLike"}
 _OWN = ("", "ai.onnx")
 #: The first operator sets that have Sign, and Round.
 _SIGN, _ROUND = 9, 11
-#: The first operator sets in which reductions, and Unsqueeze, read their axes.
-_AXES_ARE_INPUTS, _AXES_OF_UNSQUEEZE = 18, 13
+#: The first operator sets in which reductions read their axes, and in which sums and Unsqueeze do.
+_AXES_ARE_INPUTS, _AXES_OF_INPUTS = 18, 13
 #: Operators that are read, as sums, products and functions of real numbers.
 WHOLE_OPERATORS = _LOGIC | QUANTISED
 _DOUBLE = np.dtype(np.float64)
@@ -112,6 +114,7 @@ def as_real_numbers(model: onnx.ModelProto) -> onnx.ModelProto | None:
             node.op_type in _LOOKING_UP
             and not traced.live.isdisjoint(node.input[1:])
             and not _is_row_of_a_table(traced, node, computed)
+            and (node.input[0] not in traced.live or lookup_of(traced, node) is None)
         ):
             return None
         if whole.isdisjoint((*node.input, *node.output)):
@@ -319,16 +322,25 @@ class _Parts:
         """1 where the two differ."""
         return self.add("Abs", self.add("Sign", self.add("Sub", *self.inputs)))
 
+    def unsqueezed(self, name: str, axis: int) -> str:
+        """A value with a new axis of size 1."""
+        if self.graph.opset < _AXES_OF_INPUTS:
+            return self.add("Unsqueeze", name, axes=[axis])
+        return self.add("Unsqueeze", name, self.graph.whole_numbers([axis]))
+
+    def summed(self, name: str, axis: int, last: bool) -> str:
+        """The sum along an axis, which disappears."""
+        if self.graph.opset < _AXES_OF_INPUTS:
+            return self.add("ReduceSum", name, last=last, axes=[axis], keepdims=0)
+        return self.add("ReduceSum", name, self.graph.whole_numbers([axis]), last=last, keepdims=0)
+
     def places(self, indices: str, size: int, axis: int, last: bool = False) -> str:
         """1 at each index along a new axis of a size, 0 elsewhere."""
         rank = self.graph.traced.values[indices].ndim
         shape = [size if place == axis else 1 for place in range(rank + 1)]
         numbers = f"dlb/places/{'x'.join(map(str, shape))}"
         self.graph.constants[numbers] = np.arange(size, dtype=_DOUBLE).reshape(shape)
-        if self.graph.opset < _AXES_OF_UNSQUEEZE:
-            raised = self.add("Unsqueeze", indices, axes=[axis])
-        else:
-            raised = self.add("Unsqueeze", indices, self.graph.whole_numbers([axis]))
+        raised = self.unsqueezed(indices, axis)
         differs = self.add("Abs", self.add("Sign", self.add("Sub", raised, numbers)))
         return self.add("Sub", self.graph.number(1), differs, last=last)
 
@@ -419,11 +431,34 @@ def _one_hot(parts: _Parts) -> None:
         parts.add("Add", scaled, graph.number(off), last=True)
 
 
+def _scattered(parts: _Parts) -> None:
+    """Numbers put in computed places among zeros: each times a 1 in its place, added up."""
+    graph, (data, indices, updates) = parts.graph, parts.inputs
+    traced, added = graph.traced, attributes_of(parts.node).get("reduction", "none")
+    if indices not in traced.live:
+        parts.nodes.append(parts.node)
+        return
+    zeros = data not in traced.live and not traced.values[data].any()
+    shapes = [list(traced.values[name].shape) for name in (data, indices)]
+    axis = attributes_of(parts.node).get("axis", 0) % len(shapes[0])
+    size = shapes[0].pop(axis)
+    shapes[1].pop(axis)
+    if shapes[0] != shapes[1] or not (added == "add" or (zeros and added == "none")):
+        raise UnsupportedError("it replaces numbers in places that depend on the input")
+    # [..., count, ...] and a new axis behind it, of the places.
+    found = parts.places(indices, size, axis + 1)
+    raised = parts.unsqueezed(updates, axis + 1)
+    each = parts.add("Mul", raised, found)
+    total = parts.summed(each, axis, last=zeros)
+    if not zeros:
+        parts.add("Add", data, total, last=True)
+
+
 def _row(parts: _Parts) -> None:
     """A row of a table: the table's product with a 1 in that row's place."""
     graph, (table, indices) = parts.graph, parts.inputs
     if indices not in graph.traced.live or table in graph.traced.live:
-        parts.nodes.append(parts.node)
+        _looked_up(parts)
         return
     rank = graph.traced.values[indices].ndim
     found = parts.places(indices, len(graph.traced.values[table]), rank)
@@ -490,7 +525,7 @@ _RULES: Mapping[str, Callable[[_Parts], Any]] = {
     "Div/integers": lambda parts: parts.whole_part(parts.add("Div", *parts.inputs)),
     "Equal": lambda parts: parts.opposite(parts.differs()),
     "Gather": _row,
-    **dict.fromkeys(LOOKING_UP, _looked_up),
+    **dict.fromkeys(("GatherElements", "GatherND"), _looked_up),
     "Greater": lambda parts: parts.less(True, parts.inputs[1], parts.inputs[0]),
     "GreaterOrEqual": lambda parts: parts.opposite(parts.less(False, *parts.inputs)),
     "Less": lambda parts: parts.less(True, *parts.inputs),
@@ -508,6 +543,7 @@ _RULES: Mapping[str, Callable[[_Parts], Any]] = {
     "QLinearConv": _product_of_quantized,
     "QLinearMatMul": _product_of_quantized,
     "QuantizeLinear": _quantized,
+    "ScatterElements": _scattered,
     "Where": _where,
     "Xor": _either,
 }

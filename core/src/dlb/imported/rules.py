@@ -18,13 +18,15 @@ from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import decimal
 from dlb.graph.elementwise_blocks import NAMED, named
 from dlb.graph.layout import REPEATING, RESIZING, SCATTERING, SELECTING, padding_before
+from dlb.graph.lookups import LOOKING_UP
 from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operators import ACTIVATIONS
-from dlb.graph.ranking import LOOKING_UP, RANKING
+from dlb.graph.ranking import RANKING
 from dlb.graph.windows import Window, window_of
 from dlb.imported.combining import arithmetic, concat, elementwise
 from dlb.imported.importer import Importer, Rule
 from dlb.imported.layers import InputMisread, PendingAttention, UnsupportedNode, unsupported
+from dlb.imported.lookups import look_up
 from dlb.imported.maps import Maps, maps_of_samples
 from dlb.imported.masks import triangle, where
 from dlb.imported.matrices import matrices_times, matrix_times, times_matrices
@@ -39,7 +41,7 @@ from dlb.imported.primitives import (
     reduce,
     softmax,
 )
-from dlb.imported.ranking import gather_elements, only_selects, rank
+from dlb.imported.ranking import rank
 from dlb.imported.recurrent import recurrent
 from dlb.imported.resizing import resize
 from dlb.imported.samples_first import samples_first
@@ -395,7 +397,7 @@ def _linear(importer: Importer, node: onnx.NodeProto, attributes: Attributes) ->
 def _embedding(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     table = importer.trace.constant(node, 0)
     if table is None:
-        return select_part(importer, node, attributes)
+        return look_up(importer, node) or select_part(importer, node, attributes)
     if table.ndim != 2 or attributes.get("axis", 0):
         raise unsupported(node, "only looking up rows of a constant table is supported")
     view, index_map = importer.view(node.input[1]), importer.index_map(node.input[1])
@@ -410,6 +412,12 @@ def _embedding(importer: Importer, node: onnx.NodeProto, attributes: Attributes)
     return view_of(layer_name, index_map[..., None] * features + np.arange(features), shape)
 
 
+def _select(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
+    """Numbers in places that are constants, or computed."""
+    looked_up = look_up(importer, node) if node.op_type in LOOKING_UP else None
+    return looked_up or select_places(importer, node, attributes)
+
+
 def _truth(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
     """Whether numbers are not 0, which only a Where reads: its layer reads the numbers.
 
@@ -421,7 +429,7 @@ def _truth(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> 
             if importer.kind != "index":
                 raise InputMisread(index=True)
             return view
-        if only_selects(importer.trace, node.output[0]):
+        if node.output[0] in importer.of_lookups:
             return importer.elementwise(node.input[0])
         raise unsupported(node, "a cast to integers is only supported of indices")
     return importer.elementwise(node.input[0])
@@ -506,9 +514,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Equal", "OneHot"), _one_hot),
     **dict.fromkeys(("Slice", *REPEATING), select_part),
     **dict.fromkeys(RESIZING, resize),
-    **dict.fromkeys(SELECTING, select_places),
+    **dict.fromkeys(SELECTING, _select),
     **dict.fromkeys(RANKING, rank),
-    **dict.fromkeys(LOOKING_UP, gather_elements),
     **dict.fromkeys(SCATTERING, scatter),
     "Split": select_part,
     "Pad": pad,

@@ -24,9 +24,10 @@ from dlb.graph.copies import copied_value
 from dlb.graph.elementwise import FUNCTIONS
 from dlb.graph.evaluate import names_read
 from dlb.graph.layout import LAYOUT, RESIZING, SCATTERING, SELECTING
+from dlb.graph.lookups import between_lookups, lookup_of
 from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operations import reader_of
-from dlb.graph.ranking import LOOKING_UP, RANKING, gathered_axis, ranking_of, real_indices
+from dlb.graph.ranking import RANKING, ranking_of
 from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.files.parting import node_name, same_values
@@ -70,19 +71,14 @@ def undecided_nodes(first: Trace, second: Trace, tolerance: float) -> tuple[str,
     first_nodes, second_nodes = list(_non_analytic_nodes(first)), list(_non_analytic_nodes(second))
     for node in list(first_nodes):
         for counterpart in second_nodes:
-            if _decides(counterpart) in equal_values.get(_decides(node), []) and (
+            ranks = node.op_type in RANKING and counterpart.op_type in RANKING
+            if (ranks or counterpart.output[0] in equal_values.get(node.output[0], [])) and (
                 _computes_same(first, node, second, counterpart, equal_values)
             ):
                 first_nodes.remove(node)
                 second_nodes.remove(counterpart)
                 break
     return tuple(f"{node.op_type} '{node_name(node)}'" for node in (*first_nodes, *second_nodes))
-
-
-def _decides(node: onnx.NodeProto) -> str:
-    """The output of a node that says which side of it inputs take: of a TopK the indices, else the first."""
-    name: str = node.output[-1 if node.op_type in RANKING else 0]
-    return name
 
 
 def _computes_same(
@@ -109,11 +105,16 @@ def _computes_same(
         return _ranks(first, node) == _ranks(second, counterpart) and _same_input(
             first, node.input[0], second, counterpart.input[0], equal_values
         )
-    if None not in (gathered_axis(first, node), gathered_axis(second, counterpart)):
-        (indices, _), (others, _) = real_indices(first, node), real_indices(second, counterpart)
-        return all(
-            _same_input(first, name, second, other, equal_values)
-            for name, other in ((node.input[0], counterpart.input[0]), (indices, others))
+    lookups = lookup_of(first, node), lookup_of(second, counterpart)
+    if lookups[0] is not None and lookups[1] is not None:
+        one, other = lookups
+        indices = [
+            (one.indices, other.indices),
+            (one.given, other.given),
+            (node.input[1], counterpart.input[1]),
+        ]
+        return _same_input(first, one.data, second, other.data, equal_values) and any(
+            _same_input(first, name, second, another, equal_values) for name, another in indices
         )
     if _ALSO.get(node.op_type, node.op_type) != _ALSO.get(counterpart.op_type, counterpart.op_type):
         return False
@@ -264,20 +265,24 @@ def _non_analytic_nodes(traced: Trace) -> Iterator[onnx.NodeProto]:
         if not needed.isdisjoint(node.output):  # a value whose shape alone is read is not needed
             needed |= names_read(node) & traced.live
             between.append(node)
-    bounds = {
-        name
-        for node in between
-        if node.op_type in LOOKING_UP
-        and node.input[1] in traced.live
-        and gathered_axis(traced, node)
-        for bound in real_indices(traced, node)[1]
-        for name in bound.output
-    }
+    bounds = between_lookups(traced)
     for node in reversed(between):
-        if not bounds.isdisjoint(node.output):
+        if not bounds.isdisjoint(node.output) or _is_ranked(traced, node):
             continue
         if not is_analytic(traced, node) and copied_value(traced, node, node.output[0]) is None:
             yield node
+
+
+def _is_ranked(traced: Trace, node: onnx.NodeProto) -> bool:
+    """Whether a node selects what a TopK found to be the largest or smallest: no other choice than that."""
+    found = lookup_of(traced, node)
+    producer = None if found is None else traced.producers.get(found.indices)
+    return (
+        producer is not None
+        and producer.op_type in RANKING
+        and found is not None
+        and (found.data == producer.input[0])
+    )
 
 
 def _same_input(
