@@ -266,6 +266,18 @@ TOP_K = {
     "top-k-of-a-sequence": _places((4, 6), 1, 2),
 }
 GATHER_ELEMENTS = {
+    "gather-elements-by-scores": graph(
+        (4, 6),
+        ("scores", W.Linear(out_features=5), ("input",)),
+        ("best", W.TopK(axis=1, k=2), ("scores",)),
+        ("wave", W.Linear(out_features=5), ("input",)),
+        ("found", W.GatherElements(axis=1), ("wave", "best")),
+        ("sign", W.Linear(out_features=5), ("found",)),
+        ("truth", W.Elementwise(function="floor"), ("sign",)),
+        ("one", W.Where(), ("truth", "found", "best")),
+        ("flat", W.Flatten(), ("one",)),
+        ("logits", W.Linear(out_features=CLASSES), ("flat",)),
+    ),
     "gather-elements-of-maps": _places((2, 4, 3), 3, 2),
     "gather-elements-of-features": _places((4, 6), 2, 4),
 }

@@ -6,7 +6,7 @@ batch axis, in canonical layout: [C, H, W] for maps, [T, features] for sequences
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, FrozenSet, Mapping, Set, Tuple
 
 __all__ = ["Input", "Loss", "Model", "Node", "Optimizer", "Parameter", "Workload", "read_workload"]
 
@@ -14,6 +14,8 @@ Shape = Tuple[int, ...]
 
 #: The linear maps of an attention layer, in the order of its parameters.
 ATTENTION_MAPS = ("query", "key", "value", "output")
+#: Inputs that a layer only chooses by, which get no gradient: their places, by kind.
+CHOOSING = {"where": 0, "top_k": 0, "gather_elements": 1}
 
 
 class _Attributes:
@@ -102,6 +104,11 @@ class Node(_Attributes):
         return str(self.attributes.get("tied_to", ""))
 
 
+def _owners(node: Node) -> Tuple[str, ...]:
+    """The layers whose parameters a layer computes with."""
+    return (node.weights_of or node.name, node.tied_to)
+
+
 @dataclass(frozen=True)
 class Model:
     """A directed acyclic graph of layers.
@@ -123,6 +130,20 @@ class Model:
     def parameters(self) -> Dict[str, Parameter]:
         """Every parameter and state by name, in the order of the layers."""
         return {each.name: each for node in self.nodes for each in node.parameters.values()}
+
+    @property
+    def unreached(self) -> FrozenSet[str]:
+        """Layers whose parameters have a gradient of zero: what they compute is only chosen by.
+
+        A framework may have no gradient of these at all, and leave out their weight decay.
+        """
+        reached: Set[str] = {self.last}
+        for node in reversed(self.nodes):
+            if node.name in reached:
+                chosen_by = CHOOSING.get(node.kind)
+                reached.update(n for place, n in enumerate(node.inputs) if place != chosen_by)
+        shared = {each for node in self.nodes if node.name in reached for each in _owners(node)}
+        return frozenset(n.name for n in self.nodes if n.parameters) - shared
 
     def readers(self, name: str) -> Tuple[Node, ...]:
         """The nodes that read a value."""

@@ -92,7 +92,7 @@ def _of_own_sample(trace: Trace, node: NodeProto, raw: Attributes) -> Lookup | N
         if not whole or whole[0] != samples:
             return None
         shape, own, count = (samples, along, *shape[1:]), own * along, int(np.prod(whole[1:]))
-    if held[0].ndim > len(whole) or not np.array_equal(*np.broadcast_arrays(held[0], own)):
+    if held[0].ndim > len(whole) or not (held[0] == own).all():
         return None
     indices, more = _before_bounds(trace, live[0], shape[1])
     sizes = (samples, count, *(1,) * (len(shape) - 2))

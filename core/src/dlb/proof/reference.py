@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -161,6 +161,7 @@ class Reference:
         training: bool = False,
         weights: Mapping[str, Array] | None = None,
         dtype: Literal["float64", "float32"] = "float64",
+        layers: Collection[str] | None = None,
     ) -> Iterator[tuple[str, Array]]:
         """Every layer's name and its value, computed from an adapter's inputs to that layer.
 
@@ -170,6 +171,7 @@ class Reference:
             values: every layer's value, as an adapter computed it.
             weights: by ``layer.parameter``; the reference's if left out.
             dtype: dtype of the computation.
+            layers: names of those that are computed; all if left out.
         """
         from dlb.graph.canonical import INPUT_PREFIX, layers_graph
         from dlb.graph.evaluate import Evaluator
@@ -182,7 +184,8 @@ class Reference:
             value.name: available[value.name.removeprefix(INPUT_PREFIX)]
             for value in graph.graph.input
         }
-        return Evaluator(graph).stream(read, [node.name for node in self.model.nodes])
+        names = [node.name for node in self.model.nodes] if layers is None else layers
+        return Evaluator(graph).stream(read, names)
 
     def gradients(
         self,

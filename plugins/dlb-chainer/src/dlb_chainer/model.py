@@ -147,6 +147,13 @@ class ChainerModel(ChainerParameters, BuiltModel):
         with chainer.using_config("dtype", self.type):
             self.network = Network(request.workload.model, self.masks)
         self.network.to_device(self.device)
+        # Without a gradient, a parameter would be left out of weight decay.
+        links: Mapping[str, Any] = self.network.layers
+        self.unreached = [
+            parameter
+            for name in request.workload.model.unreached
+            for parameter in links[name].params()
+        ]
         self.parameters = native_parameters(
             request.workload.model,
             LAYERS,
@@ -221,6 +228,8 @@ class ChainerModel(ChainerParameters, BuiltModel):
             # The array, for a variable would keep the whole graph alive through the next part or step.
             losses.append(loss.array)
             del loss
+        for parameter in self.unreached:
+            parameter.grad = self.device.xp.zeros_like(parameter.array)
         self.optimizer.update()
         yield "update", sum(losses) / parts if parts > 1 else losses[0]
 

@@ -146,6 +146,14 @@ class TorchModel(TorchParameters, BuiltModel):
             [p for p in self.network.parameters() if p.requires_grad],
             self.undecayed_natives(described),
         )
+        # Without one, a parameter would be left out of weight decay, and DistributedDataParallel would wait.
+        self.unreached = [
+            parameter
+            for name in request.workload.model.unreached
+            for parameter in self.network.layers[key(name)].parameters()
+        ]
+        for parameter in self.unreached:
+            parameter.requires_grad_(False)
         self.run: nn.Module = self.network
         self.values = self.network.values
         if compile == "inductor":
@@ -183,15 +191,21 @@ class TorchModel(TorchParameters, BuiltModel):
     def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> Gradients:
         native = self.native(inputs)
         native.requires_grad_(native.is_floating_point())
-        sources = self.trained_natives() + [native] * native.requires_grad
+        sources = [each for each in self.trained_natives() if each.requires_grad]
+        sources += [native] * native.requires_grad
         self.network.train()
         with self.unmoved_states(self.network):
             with self.autocast:
                 loss = mean_loss(self.run(native), self.native(labels), self.workload.loss)
-            gradients = dict(zip(map(id, sources), torch.autograd.grad(loss, sources)))
+            found = torch.autograd.grad(loss, sources, allow_unused=True, materialize_grads=True)
+        gradients = dict(zip(map(id, sources), found))
+
+        def gradient(native: Tensor) -> np.ndarray:
+            return gradients.get(id(native), torch.zeros_like(native)).cpu().numpy()
+
         return Gradients(
             loss=self.read(loss),
-            parameters=self.gather(lambda tensor: gradients[id(tensor)].cpu().numpy()),
+            parameters=self.gather(gradient),
             inputs=self.read(gradients[id(native)]) if native.requires_grad else None,
         )
 
@@ -217,6 +231,8 @@ class TorchModel(TorchParameters, BuiltModel):
                 (loss / parts if parts > 1 else loss).backward()
             yield "backward", loss
             losses.append(loss.detach())
+        for parameter in self.unreached:
+            parameter.grad = torch.zeros_like(parameter)
         if described.clip_norm:
             clip(self.network.parameters(), described.clip_norm)
         if described.clip_value:

@@ -7,7 +7,7 @@ same computation in NumPy's float32. No second adapter is needed, and none can b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ from dlb.proof.tolerances import Tensors
 from dlb.proof.update_batches import UpdateBatches, as_dtype
 from dlb.supervision.remote import RemoteModel
 from dlb.threads import ahead, together
-from dlb.workload import Loss, Model
+from dlb.workload import BatchNorm, Loss, Model
 
 __all__ = ["BATCHES", "Float32Errors", "layer_checks", "small_references"]
 
@@ -191,7 +191,49 @@ def _layer_errors(
             continue
         own[name] = figure(name, values[name], truth)
         numpy[name] = figure(name, baseline, truth)
+    if rounding is FLOAT32 and training:
+        most = rounding.multiple
+        errors = {name: max(_size(item), rounding.least) for name, item in numpy.items()}
+        far = {name for name, item in own.items() if _size(item) > most * errors[name]}
+        for name, item in _added_in_turn(reference, values, weights, far):
+            if _size(item) > errors[name]:
+                numpy[name] = item
     return own, numpy
+
+
+def _added_in_turn(
+    reference: Reference, values: Tensors, weights: Mapping[str, Array], names: Collection[str]
+) -> Iterator[tuple[str, Figure]]:
+    """Batch normalisations by sums of one number after the other, against float64.
+
+    Of channels that are all one number, the rounding of their mean over the root of epsilon is all that is
+    left. NumPy adds equal numbers in pairs, without an error; an adapter may add in any order.
+    """
+    nodes = [
+        n for n in reference.model.wired() if n.name in names and isinstance(n.layer, BatchNorm)
+    ]
+    available = {**values, reference.model.input.name: reference.inputs}
+    exact = dict(
+        reference.isolated_layers(
+            values, training=True, weights=weights, layers=[node.name for node in nodes]
+        )
+        if nodes
+        else ()
+    )
+    for node in nodes:
+        x = np.moveaxis(available[node.inputs[0]], 1, 0).astype(np.float32)
+        rows = x.reshape(len(x), -1)
+        mean = np.cumsum(rows, axis=1)[:, -1:] / np.float32(rows.shape[1])
+        away = rows - mean
+        variance = np.cumsum(away * away, axis=1)[:, -1:] / np.float32(rows.shape[1])
+        owner = node.weights_of or node.name
+        scale, bias = (
+            weights[f"{owner}.{role}"].astype(np.float32)[:, None] for role in ("scale", "bias")
+        )
+        epsilon = np.float32(node.layer.epsilon)  # type: ignore[union-attr]
+        array = away / np.sqrt(variance + epsilon) * scale + bias
+        found = np.moveaxis(array.reshape(x.shape), 0, 1)
+        yield node.name, figure(node.name, found, exact[node.name])
 
 
 def _by_tensor(collected: Iterable[Figure]) -> dict[str, Figure]:

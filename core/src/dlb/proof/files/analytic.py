@@ -105,9 +105,8 @@ def _computes_same(
         return _ranks(first, node) == _ranks(second, counterpart) and _same_input(
             first, node.input[0], second, counterpart.input[0], equal_values
         )
-    lookups = lookup_of(first, node), lookup_of(second, counterpart)
-    if lookups[0] is not None and lookups[1] is not None:
-        one, other = lookups
+    one, other = lookup_of(first, node), lookup_of(second, counterpart)
+    if one is not None and other is not None:
         indices = [
             (one.indices, other.indices),
             (one.given, other.given),
