@@ -1,13 +1,14 @@
 """The resolved workload on the wire, and its attributes as fields."""
 
 import copy
+import dataclasses
 import json
 import pickle
 
 import pytest
 
 import numpy_adapter
-from dlb_worker.model import Node, read_workload
+from dlb_worker.model import Input, Model, Node, Parameter, read_workload
 
 
 def test_a_workload_comes_back_through_json():
@@ -46,6 +47,40 @@ def pickled(node):
 def test_nodes_can_be_copied(again):
     node = numpy_adapter.workload().model.nodes[0]
     assert again(node) == node
+
+
+def chosen(*nodes, last):
+    """A model of (name, kind, inputs), each with a parameter, and what the last reads."""
+    made = [
+        Node(
+            name,
+            kind,
+            {},
+            inputs,
+            ((4,),) * len(inputs),
+            (4,),
+            {"w": Parameter(name + ".w", (4,), True)},
+        )
+        for name, kind, inputs in (*nodes, ("last", "linear", last))
+    ]
+    return Model(Input("input", (4,), "real"), tuple(made))
+
+
+def test_what_is_only_chosen_by_is_not_reached():
+    scores, other = ("scores", "linear", ("input",)), ("other", "linear", ("input",))
+    best = ("best", "top_k", ("scores",))
+    found = ("found", "gather_elements", ("other", "best"))
+    assert chosen(scores, other, best, found, last=("found",)).unreached == {"scores", "best"}
+    both = chosen(scores, other, best, found, last=("found", "scores"))
+    assert both.unreached == {"best"}
+    where = ("where", "where", ("scores", "other", "other"))
+    assert chosen(scores, other, where, last=("where",)).unreached == {"scores"}
+    again = dataclasses.replace(
+        chosen(scores, last=("scores",)).nodes[0], name="again", weights_of="last"
+    )
+    model = chosen(scores, last=("scores",))
+    assert dataclasses.replace(model, nodes=(*model.nodes, again)).unreached == {"scores"}
+    assert numpy_adapter.workload().model.unreached == frozenset()
 
 
 def test_parameters_and_readers_by_name():

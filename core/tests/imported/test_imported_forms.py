@@ -53,6 +53,18 @@ ROUNDED = [
 ]
 SCALES, ZEROS = np.float32([0.1, 0.2, 0.05, 0.3]), np.int8([0, 1, -2, 5])
 TOP = node("TopK", ["c", "k"], ["h", "places"], axis=2)
+#: Of every sample the row with the largest sum, and the samples' numbers.
+OF_SAMPLES = [
+    node("Reshape", ["c", "of_six"], ["rows"]),
+    node("ReduceSum", ["rows", "last"], ["sums"], keepdims=0),
+    node("ArgMax", ["sums"], ["i"], axis=1, keepdims=0),
+    *(node("Shape", ["c"], ["sizes"]), node("Gather", ["sizes", "zero"], ["count"])),
+    node("Range", ["zero", "count", "one"], ["samples"]),
+]
+NUMBERS = {
+    **{name: np.int64(number) for name, number in (("zero", 0), ("one", 1), ("twenty", 20))},
+    **{"of_six": np.int64([0, 20, 6]), "all": np.int64([-1, 6]), "last": np.int64([-1])},
+}
 MOST = node("ArgMax", ["c"], ["i"], axis=1, keepdims=0)
 REAL_MOST = node("Cast", ["i"], ["h"], to=TensorProto.FLOAT)
 REAL_THREE = node("Cast", ["i3"], ["h"], to=TensorProto.FLOAT)
@@ -235,6 +247,52 @@ FILES: dict[str, tuple[onnx.ModelProto, set[str]]] = {
             table=real(6, 7),
         ),
         {"top_k", "linear"},
+    ),
+    "numbers put in computed places": (
+        after_conv(
+            node("TopK", ["c", "k"], ["v", "i"], axis=3),
+            node("Softmax", ["v"], ["shares"], axis=-1),
+            *(node("Shape", ["c"], ["sizes"]), node("ConstantOfShape", ["sizes"], ["zeros"])),
+            node("ScatterElements", ["zeros", "i", "shares"], ["h"], axis=3),
+            k=np.int64([2]),
+        ),
+        {"top_k", "reduce"},
+    ),
+    "an index for each sample, added to its place": (
+        after_conv(
+            *OF_SAMPLES,
+            node("Mul", ["samples", "twenty"], ["before"]),
+            node("Add", ["i", "before"], ["places"]),
+            node("Reshape", ["rows", "all"], ["flat_rows"]),
+            node("Gather", ["flat_rows", "places"], ["h"]),
+            size=6,
+            **NUMBERS,
+        ),
+        {"top_k", "gather_elements"},
+    ),
+    "an index for each sample, behind its number": (
+        after_conv(
+            *OF_SAMPLES,
+            *(node("Unsqueeze", [name, "last"], [f"{name}1"]) for name in ("samples", "i")),
+            node("Concat", ["samples1", "i1"], ["places"], axis=1),
+            node("GatherND", ["rows", "places"], ["h"]),
+            size=6,
+            **NUMBERS,
+        ),
+        {"top_k", "gather_elements"},
+    ),
+    "shares of what is above the last of the largest": (
+        after_conv(
+            node("TopK", ["c", "k"], ["v", "i"], axis=3),
+            node("Gather", ["v", "last"], ["bound"], axis=3),
+            node("Less", ["c", "bound"], ["below"]),
+            node("Where", ["below", "never", "c"], ["kept"]),
+            node("Softmax", ["kept"], ["h"], axis=-1),
+            k=np.int64([2]),
+            last=np.int64([1]),
+            never=np.float32(-np.inf),
+        ),
+        {"top_k", "where", "softmax"},
     ),
     "the largest of three": (
         after_conv(

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from dlb.proof.checks.extremes import _judged_layers
+from dlb.proof.checks.float32_layers import _layer_errors
 from dlb.proof.checks.updates import change_figures
 from dlb.proof.reference import Reference
+from dlb.proof.rounding import FLOAT32
 from dlb.proof.tolerances import FLOAT64_TOLERANCE
 from dlb.workload import BatchNorm, Flatten, Input, Linear, Model, Node
 
@@ -53,6 +55,34 @@ def test_rounding_of_a_constant_channel_is_allowed() -> None:
 @pytest.mark.parametrize(("spread", "error"), [(0.0, 1e-4), (1.0, 2e-9), (1e-3, 2e-9)])
 def test_a_wrong_normalisation_fails(spread: float, error: float) -> None:
     assert judged(spread, error) > 1
+
+
+def multiple_in_float32(spread: float, epsilon: float) -> float:
+    """Of NumPy's error in float32, that of a normalisation whose sums are those of even and odd places."""
+    case = reference(spread)
+    rows = np.moveaxis(case.inputs, 1, 0).reshape(2, -1).astype(np.float32)
+
+    def mean(numbers: np.ndarray) -> np.ndarray:
+        lanes = [np.cumsum(numbers[:, place::2], axis=1)[:, -1:] for place in (0, 1)]
+        return (lanes[0] + lanes[1]) / np.float32(numbers.shape[1])
+
+    away = rows - mean(rows)
+    normal = away / np.sqrt(mean(away * away) + np.float32(epsilon)) * np.float32(
+        1800
+    ) + np.float32(1)
+    values = {name: array.astype(np.float32) for name, array in case.training_layers.items()}
+    values["norm"] = np.moveaxis(normal.reshape(2, 4, 8, 8), 0, 1)
+    own, numpy = _layer_errors(case, values, case.weights, True, FLOAT32)
+    error = max(numpy["norm"].relative_l2 or 0.0, FLOAT32.least)
+    return (own["norm"].relative_l2 or 0.0) / error
+
+
+def test_sums_of_a_constant_channel_may_be_in_any_order() -> None:
+    assert multiple_in_float32(0.0, 1e-5) <= FLOAT32.multiple
+
+
+def test_another_epsilon_is_no_rounding() -> None:
+    assert multiple_in_float32(1.0, 1e-3) > FLOAT32.multiple
 
 
 def test_a_trained_mean_moves_by_rounding_alone() -> None:

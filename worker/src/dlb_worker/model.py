@@ -143,7 +143,8 @@ class Model:
                 chosen_by = CHOOSING.get(node.kind)
                 reached.update(n for place, n in enumerate(node.inputs) if place != chosen_by)
         shared = {each for node in self.nodes if node.name in reached for each in _owners(node)}
-        return frozenset(n.name for n in self.nodes if n.parameters) - shared
+        own = {node.name for node in self.nodes if node.parameters and not node.weights_of}
+        return frozenset(own - shared)
 
     def readers(self, name: str) -> Tuple[Node, ...]:
         """The nodes that read a value."""
