@@ -14,7 +14,7 @@ from dlb.graph.blocks import Block, attention, hard_sigmoid
 from dlb.graph.bounds import bounds_of
 from dlb.graph.decimals import is_sixth, six_digits, unrounded
 from dlb.graph.elementwise_blocks import NAMED, named
-from dlb.graph.layout import RESIZING
+from dlb.graph.layout import RESIZING, before_expand
 from dlb.graph.lookups import looked_up
 from dlb.graph.masks import mask, truth
 from dlb.graph.one_hot import one_hot_table
@@ -114,6 +114,11 @@ def _clip(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Oper
     if function is not None:
         return function
     bounds = bounds_of(reader.trace, node, raw)
+    live = reader.live_inputs(node)
+    if bounds is None and len(live) == len(node.input) == 2:
+        return reader.make(
+            node, node.op_type, {}, [before_expand(reader.trace, name) for name in live]
+        )
     if bounds is None:
         return generic_operation(reader, node, raw, output)
     return _limit(reader, node, *bounds)

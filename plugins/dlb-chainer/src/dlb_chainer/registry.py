@@ -176,7 +176,7 @@ LAYERS = {
         lambda node: partial(functions.reduce, **node.attributes),
     ),
     "top_k": Layer(
-        "computed of arrays by argsort; Chainer has no function for it",
+        "composed of an argsort of arrays; Chainer has no function for it",
         lambda node: partial(functions.top_k, **node.attributes),
     ),
     "gather_elements": Layer(
