@@ -115,7 +115,7 @@ def _clip(reader: Reader, node: NodeProto, raw: Attributes, output: str) -> Oper
         return function
     bounds = bounds_of(reader.trace, node, raw)
     live = reader.live_inputs(node)
-    if bounds is None and len(live) == len(node.input) == 2:
+    if bounds is None and node.op_type != "Clip" and len(live) == len(node.input) == 2:
         return reader.make(
             node, node.op_type, {}, [before_expand(reader.trace, name) for name in live]
         )
