@@ -30,6 +30,7 @@ CASES = {
     "depth": ("DepthToSpace", {"blocksize": 2}, None),
     "depth-first": ("DepthToSpace", {"blocksize": 2, "mode": "DCR"}, None),
     "columns-first": ("DepthToSpace", {"blocksize": 2, "mode": "CRD"}, None),
+    "space-behind-channels": ("SpaceToDepth", {"blocksize": 2, "mode": "CRD"}, None),
     "space": ("SpaceToDepth", {"blocksize": 2}, None),
     "sum": ("CumSum", {}, 1),
     "sum-of-the-last": ("CumSum", {}, -1),

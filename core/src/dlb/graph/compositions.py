@@ -19,6 +19,8 @@ _DEPTHS = {
     "DCR": ((None, None, -1), (0, 3, 4, 1, 5, 2)),
     "CRD": ((-1, None, None), (0, 1, 4, 2, 5, 3)),
 }
+#: SpaceToDepth's mode, which the newest operator sets have: blocks before channels, or behind them.
+_SPACES = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}
 
 
 def _depth_to_space(write: NodeWriter) -> bool:
@@ -46,9 +48,8 @@ def _space_to_depth(write: NodeWriter) -> bool:
     block = write.shape(size)
     split = (write.shape(0), _sizes(write, 1, 2), rows, block, columns, block)
     wide = write.add("Concat", *split, axis=0)
-    moved = write.add(
-        "Transpose", write.add("Reshape", write.input(0), wide), perm=(0, 3, 5, 1, 2, 4)
-    )
+    order = _SPACES[write.attributes.get("mode", "DCR")]
+    moved = write.add("Transpose", write.add("Reshape", write.input(0), wide), perm=order)
     whole = write.add("Concat", write.shape(0, -1), fewer, axis=0)
     return write.end(write.add("Reshape", moved, whole))
 
