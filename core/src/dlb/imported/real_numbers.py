@@ -341,8 +341,10 @@ class _Parts:
         numbers = f"dlb/places/{'x'.join(map(str, shape))}"
         self.graph.constants[numbers] = np.arange(size, dtype=_DOUBLE).reshape(shape)
         raised = self.unsqueezed(indices, axis)
-        differs = self.add("Abs", self.add("Sign", self.add("Sub", raised, numbers)))
-        return self.add("Sub", self.graph.number(1), differs, last=last)
+        # Flat on either side of every index: the numbers become weights, which differences move.
+        away = self.add("Abs", self.add("Sub", raised, numbers))
+        near = self.add("Relu", self.add("Sub", self.graph.number(0.5), away))
+        return self.add("Mul", self.graph.number(2), near, last=last)
 
     def whole_part(self, name: str) -> str:
         """A number without its digits after the point."""
