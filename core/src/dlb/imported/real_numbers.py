@@ -341,8 +341,14 @@ class _Parts:
         numbers = f"dlb/places/{'x'.join(map(str, shape))}"
         self.graph.constants[numbers] = np.arange(size, dtype=_DOUBLE).reshape(shape)
         raised = self.unsqueezed(indices, axis)
-        # Flat on either side of every index: the numbers become weights, which differences move.
-        away = self.add("Abs", self.add("Sub", raised, numbers))
+        return self.same(raised, numbers, last)
+
+    def same(self, first: str, second: str, last: bool) -> str:
+        """1 where two integers are equal, 0 elsewhere.
+
+        Twice what the distance leaves of 0.5: flat where they differ, for differences move constants.
+        """
+        away = self.add("Abs", self.add("Sub", first, second))
         near = self.add("Relu", self.add("Sub", self.graph.number(0.5), away))
         return self.add("Mul", self.graph.number(2), near, last=last)
 
@@ -467,6 +473,14 @@ def _row(parts: _Parts) -> None:
     parts.add("MatMul", found, table, last=True)
 
 
+def _equal(parts: _Parts) -> None:
+    if all(map(parts.graph.is_whole, parts.own)):
+        first, second = parts.inputs
+        parts.same(first, second, last=True)
+    else:
+        parts.opposite(parts.differs())
+
+
 def _padded(names: Sequence[str], count: int) -> list[str]:
     return [*names, *[""] * count][:count]
 
@@ -525,7 +539,7 @@ _RULES: Mapping[str, Callable[[_Parts], Any]] = {
     "ConvInteger": _product_of_integers,
     "DequantizeLinear": _dequantized,
     "Div/integers": lambda parts: parts.whole_part(parts.add("Div", *parts.inputs)),
-    "Equal": lambda parts: parts.opposite(parts.differs()),
+    "Equal": _equal,
     "Gather": _row,
     **dict.fromkeys(("GatherElements", "GatherND"), _looked_up),
     "Greater": lambda parts: parts.less(True, parts.inputs[1], parts.inputs[0]),
