@@ -212,6 +212,34 @@ FILES: dict[str, tuple[onnx.ModelProto, set[str]]] = {
         ),
         {"gather_elements"},
     ),
+    "places and values of few rows and channels, repeated": (
+        after_conv(
+            node("ReduceMean", ["c"], ["means"], axes=[2], keepdims=1),
+            node("ReduceMax", ["c"], ["peaks"], axes=[1, 2], keepdims=1),
+            node("TopK", ["peaks", "k"], ["v", "i"], axis=3),
+            *(node("Expand", ["means", "rows"], ["e"]), node("Expand", ["i", "few"], ["j"])),
+            node("GatherElements", ["e", "j"], ["h"], axis=3),
+            size=4 * 3 * 2,
+            k=np.int64([2]),
+            rows=np.int64([1, 1, 3, 1]),
+            few=np.int64([1, 4, 3, 1]),
+        ),
+        {"reduce", "top_k", "gather_elements"},
+    ),
+    "rows of repeated values": (
+        after_conv(
+            node("ReduceMean", ["c"], ["means"], axes=[1], keepdims=1),
+            node("Expand", ["means", "sizes"], ["e"]),
+            node("ArgMax", ["c"], ["i"], axis=2, keepdims=0),
+            node("ReduceMax", ["i"], ["j"], axes=[2], keepdims=1),
+            node("Unsqueeze", ["j", "last"], ["places"]),
+            node("GatherND", ["e", "places"], ["h"], batch_dims=2),
+            size=4 * 6,
+            sizes=np.int64([1, 4, 1, 1]),
+            last=np.int64([3]),
+        ),
+        {"reduce", "top_k", "gather_elements"},
+    ),
     "rows of places that are computed": (
         after_conv(
             node("ArgMax", ["c"], ["i"], axis=2, keepdims=0),

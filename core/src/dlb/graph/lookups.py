@@ -50,11 +50,9 @@ def lookup_of(trace: Trace, node: NodeProto) -> Lookup | None:
     raw, shape, sizes = attributes_of(node), trace.values[data].shape, trace.values[indices].shape
     if node.op_type == "GatherElements":
         axis = raw.get("axis", 0) % len(shape)
-        whole = sizes
-        data, indices = before_expand(trace, data), before_expand(trace, indices)
-        shape, sizes = trace.values[data].shape, trace.values[indices].shape
-        if len(sizes) != len(whole) or len(shape) != len(whole):
-            return None
+        before = before_expand(trace, indices)
+        if _is_broadcast(trace.values[before].shape, shape, sizes, axis):
+            indices, sizes = before, trace.values[before].shape
     elif node.op_type == "GatherND" and raw.get("batch_dims", 0):
         # The same index for all numbers behind those of the axes that both values share.
         axis = raw["batch_dims"]
@@ -63,8 +61,19 @@ def lookup_of(trace: Trace, node: NodeProto) -> Lookup | None:
         sizes = (*sizes[:-1], *(1,) * (len(shape) - axis - 1))
     else:
         return _of_own_sample(trace, node, raw)
+    before = before_expand(trace, data)
+    if _is_broadcast(trace.values[before].shape, sizes, shape, axis):
+        data, shape = before, trace.values[before].shape
     name, between = _before_bounds(trace, indices, shape[axis])
     return Lookup(data, shape, axis, name, indices, sizes, between)
+
+
+def _is_broadcast(shape: Shape, other: Shape, wanted: Shape, axis: int) -> bool:
+    """Whether a shape is another one but for an axis when its axes of size 1 are repeated as a third's."""
+    return len(shape) == len(wanted) and all(
+        (size if place == axis else max(size, other[place])) == wanted[place]
+        for place, size in enumerate(shape)
+    )
 
 
 def _of_own_sample(trace: Trace, node: NodeProto, raw: Attributes) -> Lookup | None:
