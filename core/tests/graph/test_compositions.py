@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from dlb.graph.compositions import RULES, rule_of
+from dlb.graph.operators import OPERATORS
 from dlb.graph.own_operators import with_onnx_operators
 from dlb.graph.ranking import RANKING
 from dlb.imported import import_file
@@ -22,8 +23,11 @@ SHAPES = {
     "SpaceToDepth": ((2, 3, 4, 6),),
     "CumSum": ((2, 5, 4),),
     "Einsum": ((2, 5, 4), (2, 4, 3), (2, 5)),
+    "GridSample": ((2, 3, 4, 5), (2, 3, 6, 2)),
     "LayerNormalization": ((2, 5, 4),),
 }
+#: What drawn numbers, which are from -9 to 8, are divided by.
+DIVISORS = {"GridSample": 6.1}
 CASES = {
     "last-largest": ("ArgMax", {"select_last_index": 1, "axis": 1}, None),
     "last-smallest": ("ArgMin", {"select_last_index": 1, "axis": -1, "keepdims": 0}, None),
@@ -38,6 +42,16 @@ CASES = {
     "sum-exclusive": ("CumSum", {"exclusive": 1}, 1),
     "sum-of-later-ones": ("CumSum", {"exclusive": 1, "reverse": 1}, 2),
     "norm": ("LayerNormalization", {"axis": 1, "epsilon": 0.01}, None),
+    **{
+        f"grid-{mode}-{padding}-{aligned}": (
+            "GridSample",
+            {"mode": mode, "padding_mode": padding, "align_corners": aligned},
+            None,
+        )
+        for mode in ("linear", "cubic", "nearest")
+        for padding in ("zeros", "border", "reflection")
+        for aligned in (0, 1)
+    },
     "products": ("Einsum", {"equation": "bnd,bde,bn->bne"}, None),
 }
 
@@ -63,7 +77,7 @@ def model(case: str, *layers: onnx.NodeProto) -> onnx.ModelProto:
         [helper.make_tensor_value_info("z" if layers else "y", kind, None)],
         held,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
 def test_every_composition_has_a_case() -> None:
@@ -79,12 +93,12 @@ def test_what_is_written_computes_the_same(case: str) -> None:
     assert len(written.graph.node) > len(given.graph.node)
     draw = np.random.default_rng(0)
     feed = {
-        f"x{place}": draw.integers(-9, 9, shape).astype("float32")
+        f"x{place}": np.float32(draw.integers(-9, 9, shape) / DIVISORS.get(operator, 1))
         for place, shape in enumerate(SHAPES[operator])
     }
     (wanted,) = ReferenceEvaluator(given).run(None, feed)
     (found,) = ReferenceEvaluator(written).run(None, feed)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -103,6 +117,26 @@ def test_it_is_read_as_layers(case: str, tmp_path: Path) -> None:
     onnx.save(given, path)
     read = import_file(path)
     assert any(array.shape[::-1] == weight.shape for array in read.weights.values())
+
+
+def test_a_grid_has_other_names_in_older_operator_sets_and_places_of_three_axes() -> None:
+    given = model("grid-linear-zeros-0")
+    named = model("grid-linear-zeros-0")
+    next(each for each in named.graph.node[0].attribute if each.name == "mode").s = b"bilinear"
+    assert with_onnx_operators(named).graph.node == with_onnx_operators(given).graph.node
+    for place, sizes in enumerate(((2, 3, 4, 5, 3), (2, 3, 2, 4, 3))):
+        shape = given.graph.input[place].type.tensor_type.shape
+        del shape.dim[:]
+        for size in sizes:
+            shape.dim.add().dim_value = size
+    draw = np.random.default_rng(0)
+    value, grid = draw.uniform(-1.5, 1.5, (2, 3, 4, 5, 3)), draw.uniform(-1.5, 1.5, (2, 3, 2, 4, 3))
+    feed = {"x0": value.astype("float32"), "x1": grid.astype("float32")}
+    written = with_onnx_operators(given)
+    assert "GridSample" not in {node.op_type for node in written.graph.node}
+    (wanted,) = ReferenceEvaluator(given).run(None, feed)
+    (found,) = ReferenceEvaluator(written, new_ops=list(OPERATORS)).run(None, feed)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("opset", [9, 13])

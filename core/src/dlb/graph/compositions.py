@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
+from dlb.graph.grid_sampling import grid_sample
 from dlb.graph.node_writer import NodeWriter
 from dlb.graph.trace import attributes_of
 
@@ -139,6 +140,7 @@ RULES: dict[str, Callable[[NodeWriter], bool]] = {
     "CumSum": _cumulative_sum,
     "DepthToSpace": _depth_to_space,
     "Einsum": _einsum,
+    "GridSample": grid_sample,
     "LayerNormalization": _layer_norm,
     "SpaceToDepth": _space_to_depth,
 }
