@@ -40,7 +40,7 @@ from dlb.imported.views import (
     rows_by_sample,
     view_of,
 )
-from dlb.workload.layers import Flatten, Layer, PositionEmbedding, Reshape, Transpose
+from dlb.workload.layers import Embedding, Flatten, Layer, PositionEmbedding, Reshape, Transpose
 from dlb.workload.model import Node
 
 __all__ = ["Importer", "Rule"]
@@ -504,7 +504,13 @@ class Importer:
         shape: Shape,
         weights: Mapping[str, Array] | None = None,
     ) -> str:
-        """Add a layer named after its node, and return its name."""
+        """Add a layer named after its node, and return its name.
+
+        Raises:
+            UnsupportedNode: it reads the input's integers, which an embedding alone does.
+        """
+        if self.kind == "index" and self.input in inputs and not isinstance(layer, Embedding):
+            raise unsupported(node, "computes with integers that look up rows of a table")
         return self.add_named(
             node.name or node.output[0], layer, tuple(inputs), weights or {}, shape
         )

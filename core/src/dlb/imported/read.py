@@ -169,7 +169,8 @@ def import_file(
             )
             try:
                 with np.errstate(all="ignore"):
-                    return _import(file, path, any_output, chosen)
+                    assumes = padding and bool(padding_tests(file.model.graph))
+                    return _import(file, path, any_output, chosen, with_numbers=not assumes)
             except NotRun as error:
                 # A window may be larger than an open size that nobody gave.
                 open_sizes = any(
@@ -216,16 +217,26 @@ def _reduces_everything(node: onnx.NodeProto) -> bool:
 
 
 def _import(
-    file: ModelFile, path: Path, any_output: bool, chosen: Sequence[Finding]
+    file: ModelFile,
+    path: Path,
+    any_output: bool,
+    chosen: Sequence[Finding],
+    *,
+    with_numbers: bool,
 ) -> ImportedModel:
     """Read the operators as they are, and where this fails, in other forms that compute the same.
 
     Raises the reason why they are not read as they are: its names are the file's own.
+
+    Args:
+        with_numbers: an input may be looked up and computed with.
     """
     refused: list[Exception] = []
     plain = _written_out(file)
     for model in (plain, _more_written_out(plain)):
-        for form in _forms(model, trained=not any_output) if model is not None else ():
+        if model is None:
+            continue
+        for form in _forms(model, trained=not any_output, with_numbers=with_numbers):
             try:
                 own = replace(file, model=form)
                 return _import_graph(own, path, any_output, chosen, file.model)
@@ -303,7 +314,9 @@ def _check_written_out(
         raise UnsupportedError(f"its {what}, written out, compute something else than the file")
 
 
-def _forms(model: onnx.ModelProto, *, trained: bool) -> Iterator[onnx.ModelProto]:
+def _forms(
+    model: onnx.ModelProto, *, trained: bool, with_numbers: bool
+) -> Iterator[onnx.ModelProto]:
     """The model, with operators that ONNX defines by others as those, and with real numbers for truths.
 
     Where something is trained, dynamic quantisation is that of each sample.
@@ -320,7 +333,7 @@ def _forms(model: onnx.ModelProto, *, trained: bool) -> Iterator[onnx.ModelProto
         if by_samples and not trained:  # an older onnx has not written it out
             continue
         try:
-            real = as_real_numbers(form)
+            real = as_real_numbers(form, of_indices=with_numbers)
         except UnsupportedError:
             continue
         if real is not None:

@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 from dlb.errors import RequestError, UnsupportedError
 from dlb.graph.liveness import keep_needed
 from dlb.graph.precision import REAL_TYPES
+from dlb.graph.ranking import RANKING
 from dlb.imported.joined import join_inputs, sample_shape, why_not_joined, why_not_one
 from dlb.proof.files.read import ModelFile, Port
 from dlb.proof.findings import Finding
@@ -270,7 +271,7 @@ def _set_sizes(
 def padding_tests(graph: onnx.GraphProto) -> list[str]:
     """Values that say which tokens are one number, such as padding: Equal of an input and it.
 
-    Not where such a token is replaced by another, which is no padding.
+    Not where such a token is replaced by another or its place is found, which is no padding.
     """
     held = {tensor.name: tensor for tensor in graph.initializer}
     held |= {
@@ -291,13 +292,18 @@ def padding_tests(graph: onnx.GraphProto) -> list[str]:
 
 
 def _replaces(graph: onnx.GraphProto, test: str, tokens: Collection[str]) -> bool:
-    """Whether a Where chooses, by a test or its opposite, between a token and something else."""
+    """Whether a Where chooses, by a test or its opposite, between a token and something else.
+
+    So it is where the place of a token is found.
+    """
     tests, replaced = {test}, False
     for node in graph.node:
         if node.op_type in ("Cast", "Identity", "Not") and node.input[0] in tests:
             tests.add(node.output[0])
         elif node.op_type == "Where" and node.input[0] in tests:
             replaced = replaced or any(name in tokens for name in node.input[1:])
+        elif node.op_type in RANKING and node.input[0] in tests:
+            return True
     return replaced
 
 

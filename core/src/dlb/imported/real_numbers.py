@@ -20,6 +20,7 @@ from dlb.graph.lookups import lookup_of
 from dlb.graph.precision import REAL_TYPES, in_precision
 from dlb.graph.ranking import RANKING
 from dlb.graph.trace import Trace, attributes_of, trace
+from dlb.imported.numbers_of_indices import NumbersOfIndices, with_numbers_of_indices
 
 __all__ = ["DYNAMIC", "QUANTISED", "WHOLE_OPERATORS", "as_real_numbers"]
 
@@ -80,12 +81,15 @@ WHOLE_OPERATORS = _LOGIC | QUANTISED
 _DOUBLE = np.dtype(np.float64)
 
 
-def as_real_numbers(model: onnx.ModelProto) -> onnx.ModelProto | None:
+def as_real_numbers(model: onnx.ModelProto, *, of_indices: bool = True) -> onnx.ModelProto | None:
     """A model in float64 whose values that depend on the input are real, whatever they are in ``model``.
 
+    Args:
+        of_indices: integers of the input that look up rows of a table may be computed with.
+
     Returns:
-        None if they are real already, if integers look up a table, or if an operator is none of those whose
-        numbers may be of another type.
+        None if they are real already, if integers look up a table in another way, or if an operator is none
+        of those whose numbers may be of another type.
 
     Raises:
         UnsupportedError: the model cannot be run.
@@ -102,14 +106,20 @@ def as_real_numbers(model: onnx.ModelProto) -> onnx.ModelProto | None:
         return None
     model = in_precision(model, TensorProto.DOUBLE)
     traced = trace(model)
-    graph = _Graph(model, traced, opset)
+    numbered = with_numbers_of_indices(model, traced, opset) if of_indices else None
+    if numbered is not None:
+        model = numbered.model
+        traced = trace(model)
+    graph = _Graph(model, traced, opset, numbered)
     whole = {name for name in traced.live if name in traced.values and graph.is_whole(name)}
-    if not whole:
+    if not whole and numbered is None:
         return None
     computed = set[str]()
     live_nodes = [node for node in traced.nodes if not traced.live.isdisjoint(node.output)]
     for node in live_nodes:
         computed.update(node.output if _computes_index(graph, node, computed) else ())
+        if graph.is_of_indices(node):
+            continue
         if (
             node.op_type in _LOOKING_UP
             and not traced.live.isdisjoint(node.input[1:])
@@ -126,7 +136,8 @@ def as_real_numbers(model: onnx.ModelProto) -> onnx.ModelProto | None:
 
 def _computes_index(graph: _Graph, node: onnx.NodeProto, computed: Set[str]) -> bool:
     """Whether a node makes integers of real numbers, or computes with such."""
-    return node.op_type in RANKING or not computed.isdisjoint(node.input)
+    own = node.op_type in RANKING or not graph.numbers.isdisjoint(node.output)
+    return own or not computed.isdisjoint(node.input)
 
 
 def _is_row_of_a_table(traced: Trace, node: onnx.NodeProto, computed: Collection[str]) -> bool:
@@ -139,19 +150,32 @@ def _is_row_of_a_table(traced: Trace, node: onnx.NodeProto, computed: Collection
 
 
 class _Graph:
-    def __init__(self, model: onnx.ModelProto, traced: Trace, opset: int) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        traced: Trace,
+        opset: int,
+        numbered: NumbersOfIndices | None,
+    ) -> None:
         self.model, self.traced, self.opset = model, traced, opset
+        self.indices = numbered.indices if numbered else frozenset[str]()
+        self.lookups = numbered.lookups if numbered else frozenset[str]()
+        self.numbers = numbered.numbers if numbered else frozenset[str]()
         self.constants: dict[str, Array] = {}
         self.nodes: list[onnx.NodeProto] = []
 
     def is_whole(self, name: str) -> bool:
         """Whether a value has truths or integers."""
-        return self.traced.values[name].dtype.kind in "biu"
+        return self.traced.values[name].dtype.kind in "biu" and name not in self.indices
+
+    def is_of_indices(self, node: onnx.NodeProto) -> bool:
+        """Whether a node moves the integers that look up rows of a table, or looks them up."""
+        return not (self.indices | self.lookups).isdisjoint(node.output)
 
     def written(self) -> onnx.ModelProto:
         """The model with every live value real."""
         for node in self.traced.nodes:
-            if self.traced.live.isdisjoint(node.output):
+            if self.traced.live.isdisjoint(node.output) or self.is_of_indices(node):
                 self.nodes.append(node)
             else:
                 self.nodes += self._real(node)
@@ -165,7 +189,7 @@ class _Graph:
             numpy_helper.from_array(array, name) for name, array in self.constants.items()
         )
         for value in (*graph.input, *graph.output):
-            if value.name in self.traced.live:
+            if value.name in self.traced.live - self.indices:
                 value.type.tensor_type.elem_type = TensorProto.DOUBLE
         return written
 
@@ -198,6 +222,7 @@ class _Graph:
             kinds = [
                 self.traced.values[name].dtype.kind for name in (node.input[0], node.output[0])
             ]
+            kinds[0] = "i" if node.output[0] in self.numbers else kinds[0]
             rule = _cast_rule(*kinds)
         if rule is None:
             yield new
