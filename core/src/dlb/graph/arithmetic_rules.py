@@ -123,7 +123,7 @@ def _constant_arithmetic(
     if constant.size == 1 and np.all(constant == (0 if shifts else 1)) and (shifts or scales):
         return reader.source[name]
     affine = {"channels": constant.size, "scaled": scales}
-    is_number = constant.size == 1 and 1 not in (*shape[1:2], *shape[-1:])
+    is_number = constant.size == 1 and 1 not in (*shape[:batch_axis], *shape[batch_axis + 1 :])
     if is_number and (shifts or scales):
         number = constant.item()
         inverse = node.op_type in ("Div", "Sub")
