@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
     from dlb.backend import onnx_backend
     from dlb.execution.measure import Plan
-    from dlb.imported import Reading
+    from dlb.reading import Reading
 
 
 def __getattr__(name: str) -> Any:
@@ -50,7 +50,7 @@ def __getattr__(name: str) -> Any:
     if name == "Plan":
         return import_module("dlb.execution.measure").Plan
     if name == "Reading":
-        return import_module("dlb.imported").Reading
+        return import_module("dlb.reading").Reading
     if name in __all__:
         return getattr(import_module("dlb.api"), name)
     raise AttributeError(f"module 'dlb' has no attribute '{name}'")

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from dlb.execution.measure import Plan
     from dlb.execution.run import Outcome
     from dlb.execution.sweep import Swept
-    from dlb.imported import Reading
     from dlb.measure.comparison import Compared
     from dlb.proof.port.inputs import InputSpec
     from dlb.proof.port_proof import Port
+    from dlb.reading import Reading
     from dlb.record import Record
     from dlb.request import Request
     from dlb.results.measurement import Measurement

@@ -10,7 +10,8 @@ from dlb.workload import Workload, files
 from dlb_worker.plugins import load_plugins
 
 if TYPE_CHECKING:
-    from dlb.imported import ImportedModel, Reading
+    from dlb.imported import ImportedModel
+    from dlb.reading import Reading
 
 __all__ = ["load_with_file", "load_workload", "workload_names"]
 
@@ -51,7 +52,8 @@ def load_with_file(
                 f"'{name_or_path}' is no .onnx file, and --size, --constant and --output-name are about one"
             )
         return files.load(name_or_path, _plugin_workloads()), None
-    from dlb.imported import AS_IT_IS, import_file
+    from dlb.imported import import_file
+    from dlb.reading import AS_IT_IS
 
     imported = import_file(Path(name_or_path), reading=reading or AS_IT_IS)
     return imported.workload, imported

@@ -14,8 +14,9 @@ from dlb.errors import DlbError
 from dlb.execution.kept_proofs import proof_key
 from dlb.graph.evaluate import evaluate
 from dlb.graph.precision import in_precision
-from dlb.imported import Reading, import_file
+from dlb.imported import import_file
 from dlb.proof.findings.workload import ReadAs
+from dlb.reading import Reading
 from dlb.request import Request
 
 

@@ -12,7 +12,7 @@ from dlb.cli.options import reading_options
 from dlb.cli.output import print_warnings, set_option
 
 if TYPE_CHECKING:
-    from dlb.imported import Reading
+    from dlb.reading import Reading
 
 __all__ = ["export_command"]
 

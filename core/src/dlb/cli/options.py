@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from dlb.cli.output import json_option
+from dlb.reading import Reading
 
 __all__ = [
     "CERTIFICATE",
@@ -132,8 +133,6 @@ def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
     def command(
         *, sizes: Sequence[str], constants: Sequence[str], output_name: str, **options: Any
     ) -> Any:
-        from dlb.imported import Reading
-
         reading = Reading(
             sizes=_numbers_by_name("--size", sizes, int, 1),
             constants=_numbers_by_name("--constant", constants, float, -1e30),

@@ -27,7 +27,7 @@ from dlb.proof.certificate import CHECK_GROUPS
 
 if TYPE_CHECKING:
     from dlb.execution.measure import Plan
-    from dlb.imported import Reading
+    from dlb.reading import Reading
 
 __all__ = ["run_command", "verify_command"]
 

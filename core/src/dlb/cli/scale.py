@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from dlb.execution.measure import Plan
     from dlb.execution.scale import ScaleRow
     from dlb.execution.sweep import Swept
-    from dlb.imported import Reading
     from dlb.measure.ratios import Ratio
+    from dlb.reading import Reading
 
 __all__ = ["scale_command"]
 

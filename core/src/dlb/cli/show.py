@@ -14,7 +14,7 @@ from dlb.cli.options import reading_options
 from dlb.cli.output import json_option, print_json, print_table, set_option
 
 if TYPE_CHECKING:
-    from dlb.imported import Reading
+    from dlb.reading import Reading
 
 __all__ = ["show_command"]
 

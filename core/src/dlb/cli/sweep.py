@@ -25,8 +25,8 @@ from dlb.cli.rounds import ROUNDS, TEST_EVERY, plan_of, test_times
 if TYPE_CHECKING:
     from dlb.execution.measure import Plan
     from dlb.execution.sweep import Swept
-    from dlb.imported import Reading
     from dlb.matrix import Matrix
+    from dlb.reading import Reading
 
 __all__ = [
     "DRY_RUN",

@@ -15,7 +15,7 @@ from dlb.cli.rounds import ROUNDS, plan_of
 
 if TYPE_CHECKING:
     from dlb.execution.tune import Tuned, Way
-    from dlb.imported import Reading
+    from dlb.reading import Reading
 
 __all__ = ["tune_command"]
 

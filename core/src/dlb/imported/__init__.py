@@ -24,6 +24,5 @@ module                  what it holds
 """
 
 from dlb.imported.read import ImportedModel, import_file
-from dlb.imported.reading import AS_IT_IS, Reading
 
-__all__ = ["AS_IT_IS", "ImportedModel", "Reading", "import_file"]
+__all__ = ["ImportedModel", "import_file"]

@@ -32,7 +32,7 @@ from dlb.imported.einsum import with_matrix_products
 from dlb.imported.importer import Importer
 from dlb.imported.layers import BlockMisread, InputMisread, UnsupportedNode, unsupported
 from dlb.imported.quantised import by_sample, has_whole_weights, quantises, with_straight_through
-from dlb.imported.reading import AS_IT_IS, SIZES, Reading, choose, padding_tests
+from dlb.imported.reading import SIZES, choose, padding_tests
 from dlb.imported.real_numbers import DYNAMIC, as_real_numbers
 from dlb.imported.rules import RULES
 from dlb.imported.slices import split_into_slices
@@ -51,6 +51,7 @@ from dlb.proof.findings.workload import (
     StraightThrough,
 )
 from dlb.proof.tolerances import FLOAT64_TOLERANCE
+from dlb.reading import AS_IT_IS, Reading
 from dlb.report.sentences import describe, sentence
 from dlb.samples import SYNTHETIC
 from dlb.workload import (

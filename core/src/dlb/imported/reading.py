@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -17,8 +17,9 @@ from dlb.imported.joined import join_inputs, sample_shape, why_not_joined, why_n
 from dlb.proof.files.read import ModelFile, Port
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import ReadAs
+from dlb.reading import Reading
 
-__all__ = ["AS_IT_IS", "SIZES", "Reading", "choose", "padding_tests"]
+__all__ = ["SIZES", "choose", "padding_tests"]
 
 #: The longest sequence of integers that is tried.
 _TOKENS = 128
@@ -26,30 +27,6 @@ _TOKENS = 128
 #: height and width, and of all else. Windows may be larger; lines of text have a height of 48,
 #: and pieces of speech 512 samples.
 SIZES = ((32, 16), (64, 32), (256, 128), (64, 512), (48, 1024), (64, 8192))
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What a user chose.
-
-    Attributes:
-        sizes: of axes that the file leaves open, by name; ``INPUT:AXIS`` names any, from 0.
-        constants: inputs that hold one number everywhere, such as a mask of ones, and values that nodes
-            compute and that are one number for every input of interest, such as whether a token is padding.
-        output: that the loss reads; empty if the file has one.
-    """
-
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    constants: Mapping[str, float] = field(default_factory=dict)
-    output: str = ""
-
-    @property
-    def chosen(self) -> bool:
-        """Whether anything was."""
-        return bool(self.sizes or self.constants or self.output)
-
-
-AS_IT_IS = Reading()
 
 
 def choose(
