@@ -50,7 +50,7 @@ def _is_softmax(node: onnx.NodeProto | None) -> bool:
 def _array_feature_extractor(write: NodeWriter) -> bool:
     """Columns that are known."""
     columns = write.constant(1)
-    if columns is None or write.ranks.get(write.input(0)) in (None, 1):
+    if columns is None or write.rank(write.input(0)) in (None, 1):
         return False
     places = write.held(np.ravel(columns), np.int64)
     return write.end(write.add("Gather", write.input(0), places, axis=-1))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
+from dlb.graph.fourier import dft, stft
 from dlb.graph.grid_sampling import grid_sample
 from dlb.graph.node_writer import NodeWriter
 from dlb.graph.trace import attributes_of
@@ -15,6 +16,8 @@ __all__ = ["RULES", "rule_of"]
 
 #: The operator sets from which on Slice has inputs, and Trilu is one.
 SLICE_OF_INPUTS, TRILU = 10, 14
+#: More factors than this are no product that is written out.
+MOST_FACTORS = 64
 #: DepthToSpace's mode: the axes of [N, ...] into which channels go, and those of the result, in order.
 _DEPTHS = {
     "DCR": ((None, None, -1), (0, 3, 4, 1, 5, 2)),
@@ -63,7 +66,7 @@ def _sizes(write: NodeWriter, start: int, stop: int) -> str:
 
 def _cumulative_sum(write: NodeWriter) -> bool:
     """The sum of a triangle of the values, repeated once for each place."""
-    axis, rank = write.constant(1), write.ranks.get(write.input(0))
+    axis, rank = write.constant(1), write.rank(write.input(0))
     if axis is None or rank is None or write.opset < TRILU:
         return False
     order = [*range(rank)]
@@ -96,7 +99,7 @@ def _einsum(write: NodeWriter) -> bool:
 
 def _last_of_equals(write: NodeWriter) -> bool:
     """Of the numbers backwards the first."""
-    rank = write.ranks.get(write.input(0))
+    rank = write.rank(write.input(0))
     if rank is None or write.opset < SLICE_OF_INPUTS:
         return False
     axis = write.attributes.get("axis", 0) % rank
@@ -109,9 +112,33 @@ def _last_of_equals(write: NodeWriter) -> bool:
     return write.end(write.add("Sub", last, found))
 
 
+def _product(write: NodeWriter) -> bool:
+    """Products of the numbers along axes of known sizes, one axis after the other."""
+    value, sizes = write.input(0), write.shapes.get(write.input(0))
+    given = write.constant(1) if write.input(1) else write.attributes.get("axes")
+    if sizes is None or (write.input(1) and given is None):
+        return False
+    named = [] if given is None else np.ravel(given).tolist()
+    if not named and write.attributes.get("noop_with_empty_axes", 0):
+        return write.end(value)
+    axes = {int(axis) % len(sizes) for axis in named or range(len(sizes))}
+    if not all(0 < sizes[axis] <= MOST_FACTORS for axis in axes):
+        return False
+    kept = write.attributes.get("keepdims", 1)
+    for axis in sorted(axes, reverse=True):
+        factors = [
+            write.add("Gather", value, write.held([place] if kept else place, np.int64), axis=axis)
+            for place in range(sizes[axis])
+        ]
+        value = factors[0]
+        for factor in factors[1:]:
+            value = write.add("Mul", value, factor)
+    return write.end(value)
+
+
 def _layer_norm(write: NodeWriter) -> bool:
     """Several last axes as one."""
-    rank = write.ranks.get(write.input(0))
+    rank = write.rank(write.input(0))
     axis = write.attributes.get("axis", -1)
     if rank is None or axis % rank == rank - 1 or write.uses(1):
         return False
@@ -138,9 +165,12 @@ def rule_of(node: onnx.NodeProto) -> Callable[[NodeWriter], bool] | None:
 RULES: dict[str, Callable[[NodeWriter], bool]] = {
     **dict.fromkeys(("ArgMax", "ArgMin"), _last_of_equals),
     "CumSum": _cumulative_sum,
+    "DFT": dft,
     "DepthToSpace": _depth_to_space,
     "Einsum": _einsum,
     "GridSample": grid_sample,
     "LayerNormalization": _layer_norm,
+    "ReduceProd": _product,
+    "STFT": stft,
     "SpaceToDepth": _space_to_depth,
 }

@@ -82,7 +82,7 @@ def _skip_norm(write: NodeWriter, *, centred: bool) -> bool:
 
 
 def _norm(write: NodeWriter, *, centred: bool) -> bool:
-    axis, rank = write.attributes.get("axis", -1), write.ranks.get(write.input(0))
+    axis, rank = write.attributes.get("axis", -1), write.rank(write.input(0))
     if write.uses(1) or write.uses(2) or (axis != -1 and (rank is None or axis != rank - 1)):
         return False
     value = write.normalised(
@@ -135,7 +135,7 @@ def _heads_attention(write: NodeWriter) -> bool:
     others = [write.input(place) for place in (4, *range(6, 10))]
     if any(others) or any(map(write.uses, (1, 2, 3))) or write.attributes.get("unidirectional", 0):
         return False
-    if not all(values) or any(write.ranks.get(name) != 3 for name in values):
+    if not all(values) or any(write.rank(name) != 3 for name in values):
         return False
     if bias:
         values = [write.add("Add", name, part) for name, part in zip(values, write.parts(bias, 3))]

@@ -139,7 +139,7 @@ def _padded(write: NodeWriter, data: str, count: int) -> str:
 def grid_sample(write: NodeWriter) -> bool:
     """Each place's neighbours times their weights, along every axis, added."""
     data, grid = write.node.input
-    rank = write.ranks.get(data)
+    rank = write.rank(data)
     given = write.attributes.get("mode", "linear")
     mode, padding = _NAMES.get(given, given), write.attributes.get("padding_mode", "zeros")
     if (

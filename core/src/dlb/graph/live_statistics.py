@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx
 
-from dlb.graph.node_writer import NodeWriter, ranks_of
+from dlb.graph.node_writer import NodeWriter, shapes_of
 from dlb.graph.trace import Trace, attributes_of
 
 __all__ = ["with_live_statistics"]
@@ -26,14 +26,14 @@ def with_live_statistics(model: onnx.ModelProto, traced: Trace) -> onnx.ModelPro
     }
     if not chosen:
         return model
-    result, ranks = onnx.ModelProto(), ranks_of(model)
+    result, shapes = onnx.ModelProto(), shapes_of(model)
     result.CopyFrom(model)
     del result.graph.node[:]
     for node in model.graph.node:
         if not chosen.intersection(node.output[:1]):
             result.graph.node.append(node)
             continue
-        write = NodeWriter(model, node, ranks)
+        write = NodeWriter(model, node, shapes)
         _write_out(write, traced.values[node.input[0]].ndim)
         result.graph.node.extend(write.nodes)
         result.graph.initializer.extend(write.constants)

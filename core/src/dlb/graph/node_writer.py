@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from dlb.graph.precision import REAL_TYPES
 from dlb.graph.trace import attributes_of
 
-__all__ = ["OWN", "NodeWriter", "opset_of", "ranks_of"]
+__all__ = ["OWN", "NodeWriter", "opset_of", "shapes_of"]
 
 #: The names of ONNX's own domain.
 OWN = ("", "ai.onnx")
@@ -25,14 +25,15 @@ def opset_of(model: onnx.ModelProto) -> int:
     return max((entry.version for entry in model.opset_import if entry.domain in OWN), default=0)
 
 
-def ranks_of(model: onnx.ModelProto) -> dict[str, int]:
-    """How many axes values have, as far as that is declared or follows."""
+def shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """The sizes of values, 0 for one that is open, as far as they are declared or follow."""
     graph = shape_inference.infer_shapes(model).graph
-    ranks = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for value in (*graph.input, *graph.output, *graph.value_info):
         if value.type.tensor_type.HasField("shape"):
-            ranks[value.name] = len(value.type.tensor_type.shape.dim)
-    return ranks
+            dims = value.type.tensor_type.shape.dim
+            shapes[value.name] = tuple(dim.dim_value for dim in dims)
+    return shapes
 
 
 class NodeWriter:
@@ -42,14 +43,14 @@ class NodeWriter:
         node: which is replaced.
         nodes, constants: in its place.
         attributes: of the node.
-        ranks: how many axes values have, by name, where that is known.
+        shapes: the sizes of values, by name, where they are known; 0 for one that is open.
         element: the type of the model's real numbers.
     """
 
     def __init__(
-        self, model: onnx.ModelProto, node: onnx.NodeProto, ranks: Mapping[str, int]
+        self, model: onnx.ModelProto, node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]
     ) -> None:
-        self.node, self.ranks = node, ranks
+        self.node, self.shapes = node, shapes
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.attributes: Mapping[str, Any] = attributes_of(node)
@@ -64,6 +65,11 @@ class NodeWriter:
     def input(self, place: int) -> str:
         """The name of an input; empty where it is left out."""
         return self.node.input[place] if place < len(self.node.input) else ""
+
+    def rank(self, name: str) -> int | None:
+        """How many axes a value has, if that is known."""
+        shape = self.shapes.get(name)
+        return None if shape is None else len(shape)
 
     def uses(self, place: int) -> bool:
         """Whether an output has a name."""
@@ -155,7 +161,7 @@ class NodeWriter:
 
     def turned(self, name: str) -> str | None:
         """A value with its last two axes swapped; None if it is not known how many it has."""
-        rank = self.ranks.get(name)
+        rank = self.rank(name)
         if rank is None or rank < 2:
             return None
         return self.add("Transpose", name, perm=[*range(rank - 2), rank - 1, rank - 2])

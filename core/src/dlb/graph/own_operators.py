@@ -8,7 +8,7 @@ import onnx
 from onnx import helper
 
 from dlb.graph import classical, compositions, contributed, quantised_operators
-from dlb.graph.node_writer import OWN, NodeWriter, opset_of, ranks_of
+from dlb.graph.node_writer import OWN, NodeWriter, opset_of, shapes_of
 
 __all__ = ["with_onnx_operators"]
 
@@ -32,11 +32,11 @@ def with_onnx_operators(model: onnx.ModelProto) -> onnx.ModelProto:
     before = -1
     while before != len(result.graph.node):
         before = len(result.graph.node)
-        ranks = ranks_of(result)
+        shapes = shapes_of(result)
         nodes: list[onnx.NodeProto] = []
         for node in result.graph.node:
             rule = _rule(node, result)
-            writer = NodeWriter(result, node, ranks)
+            writer = NodeWriter(result, node, shapes)
             if rule is None or not _written(rule, writer):
                 nodes.append(node)
                 continue

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from dlb.graph.node_writer import NodeWriter, ranks_of
+from dlb.graph.node_writer import NodeWriter, shapes_of
 from dlb.graph.trace import Trace, attributes_of
 
 __all__ = ["MOST_NODES", "RECURRENT", "with_steps"]
@@ -39,12 +39,12 @@ def with_steps(model: onnx.ModelProto, traced: Trace) -> onnx.ModelProto:
     chosen = {node.output[0] for node in model.graph.node if _needs_steps(traced, node, read)}
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []
-    ranks = ranks_of(model) if chosen else {}
+    shapes = shapes_of(model) if chosen else {}
     for node in model.graph.node:
         if not chosen.intersection(node.output[:1]):
             nodes.append(node)
             continue
-        write = NodeWriter(model, node, ranks)
+        write = NodeWriter(model, node, shapes)
         operator = _Operator(write, traced)
         if len(nodes) + operator.steps * _OF_A_STEP[node.op_type] > MOST_NODES:
             return model
