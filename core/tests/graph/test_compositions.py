@@ -25,6 +25,7 @@ SHAPES = {
     "Einsum": ((2, 5, 4), (2, 4, 3), (2, 5)),
     "GridSample": ((2, 3, 4, 5), (2, 3, 6, 2)),
     "LayerNormalization": ((2, 5, 4),),
+    "Col2Im": ((2, 12, 6),),
     "DFT": ((2, 6, 5, 2),),
     "STFT": ((2, 40, 1),),
     "ReduceProd": ((2, 3, 4),),
@@ -39,6 +40,9 @@ HELD = {
         "length": np.int64(8),
     },
     "frames": {"step": np.int64(7), "window": None, "length": np.int64(10)},
+    "blocks-side-by-side": {"image": np.int64([4, 9]), "block": np.int64([2, 3])},
+    "blocks-that-overlap": {"image": np.int64([3, 5]), "block": np.int64([2, 3])},
+    "blocks-of-places": {"image": np.int64([3, 6]), "block": np.int64([2, 3])},
     "product-of-one": {"axes": np.int64([-1])},
     "product-of-several": {"axes": np.int64([1, 2])},
 }
@@ -78,6 +82,13 @@ CASES = {
         for onesided in (0, 1)
         for place in ("last-axis", "padded")
     },
+    "columns": ("Col2Im", {"strides": [2, 3]}, "blocks-side-by-side"),
+    "columns-overlapping": ("Col2Im", {}, "blocks-that-overlap"),
+    "columns-apart": (
+        "Col2Im",
+        {"strides": [1, 2], "dilations": [1, 2], "pads": [0, 1, 0, 2]},
+        "blocks-of-places",
+    ),
     "frames": ("STFT", {"onesided": 0}, "frames"),
     "windows": ("STFT", {}, "windows"),
     "product": ("ReduceProd", {"keepdims": 0}, "product-of-one"),
@@ -132,7 +143,7 @@ def test_what_is_written_computes_the_same(case: str) -> None:
         for place, shape in enumerate(SHAPES[operator])
     }
     (wanted,) = ReferenceEvaluator(given).run(None, feed)
-    (found,) = ReferenceEvaluator(written).run(None, feed)
+    (found,) = ReferenceEvaluator(written, new_ops=list(OPERATORS)).run(None, feed)
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6 * max(1.0, np.abs(wanted).max()))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -136,6 +138,46 @@ def _product(write: NodeWriter) -> bool:
     return write.end(value)
 
 
+def _from_columns(write: NodeWriter) -> bool:
+    """Blocks put in their places of maps, where they overlap added up: a transposed convolution.
+
+    Blocks that lie side by side are reordered only.
+    """
+    image, block, blocks = write.constant(1), write.constant(2), list[int]()
+    columns = write.shapes.get(write.input(0), ())
+    if image is None or block is None or len(columns) != 3:
+        return False
+    kernel, sizes = np.ravel(block).tolist(), np.ravel(image).tolist()
+    rank = len(kernel)
+    strides, dilations = (
+        list(write.attributes.get(name) or [1] * rank) for name in ("strides", "dilations")
+    )
+    pads = list(write.attributes.get("pads") or [0] * 2 * rank)
+    ends, left = zip(pads[:rank], pads[rank:]), list[int]()
+    for size, width, stride, apart, end in zip(sizes, kernel, strides, dilations, ends):
+        steps, rest = divmod(size + sum(end) - apart * (width - 1) - 1, stride)
+        blocks.append(steps + 1)
+        left.append(rest)
+    if strides == kernel and not any(pads + left) and set(dilations) == {1}:
+        raised = write.add("Reshape", write.input(0), write.shape(0, -1, *kernel, *blocks))
+        pairs = [place for axis in range(rank) for place in (2 + rank + axis, 2 + axis)]
+        moved = write.add("Transpose", raised, perm=[0, 1, *pairs])
+        return write.end(write.add("Reshape", moved, write.shape(0, -1, *sizes)))
+    count = math.prod(kernel)
+    if not columns[1] or columns[1] % count:
+        return False
+    maps = write.add("Reshape", write.input(0), write.shape(0, -1, *blocks))
+    channels = columns[1] // count
+    ones = np.tile(np.eye(count).reshape(count, 1, *kernel), (channels, *(1,) * (rank + 1)))
+    given: dict[str, Any] = {
+        "strides": strides,
+        "dilations": dilations,
+        "pads": pads,
+        "output_padding": left,
+    }
+    return write.end(write.add("ConvTranspose", maps, write.held(ones), group=channels, **given))
+
+
 def _layer_norm(write: NodeWriter) -> bool:
     """Several last axes as one."""
     rank = write.rank(write.input(0))
@@ -165,6 +207,7 @@ def rule_of(node: onnx.NodeProto) -> Callable[[NodeWriter], bool] | None:
 RULES: dict[str, Callable[[NodeWriter], bool]] = {
     **dict.fromkeys(("ArgMax", "ArgMin"), _last_of_equals),
     "CumSum": _cumulative_sum,
+    "Col2Im": _from_columns,
     "DFT": dft,
     "DepthToSpace": _depth_to_space,
     "Einsum": _einsum,
