@@ -201,3 +201,25 @@ def test_an_axis_may_be_a_constant_node() -> None:
     del given.graph.initializer[:], given.graph.node[:]
     given.graph.node.extend(nodes)
     assert "CumSum" not in {node.op_type for node in with_onnx_operators(given).graph.node}
+
+
+REFUSED = {
+    "no strides": ("columns", "strides", [0, 0]),
+    "axes that are nowhere": ("product", "", ""),
+    "a mode that is none": ("grid-linear-zeros-0", "mode", "sinc"),
+    "padding that is none": ("grid-linear-zeros-0", "padding_mode", "mirror"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_composition_stays(name: str) -> None:
+    case, attribute, value = REFUSED[name]
+    given = model(case)
+    (node,) = given.graph.node
+    if name == "axes that are nowhere":
+        node.input[1] = "nowhere"
+    else:
+        (own,) = (each for each in node.attribute if each.name == attribute)
+        own.CopyFrom(helper.make_attribute(attribute, value))
+    written = with_onnx_operators(given)
+    assert [each.op_type for each in written.graph.node] == [node.op_type]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from dlb.graph.fourier import dft, stft
+from dlb.graph.fourier import LARGEST_MATRIX, dft, stft
 from dlb.graph.grid_sampling import grid_sample
 from dlb.graph.node_writer import NodeWriter
 from dlb.graph.trace import attributes_of
@@ -164,7 +164,7 @@ def _from_columns(write: NodeWriter) -> bool:
         moved = write.add("Transpose", raised, perm=[0, 1, *pairs])
         return write.end(write.add("Reshape", moved, write.shape(0, -1, *sizes)))
     count = math.prod(kernel)
-    if not columns[1] or columns[1] % count:
+    if not columns[1] or columns[1] % count or columns[1] * count > LARGEST_MATRIX:
         return False
     maps = write.add("Reshape", write.input(0), write.shape(0, -1, *blocks))
     channels = columns[1] // count

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from dlb.graph.node_writer import NodeWriter
 
-__all__ = ["dft", "stft"]
+__all__ = ["LARGEST_MATRIX", "dft", "stft"]
 
 #: More numbers than this are no matrix.
-_MOST = 1 << 24
+LARGEST_MATRIX = 1 << 24
 #: The first operator set in which DFT reads its axis.
 _AXIS_IS_INPUT = 20
 
@@ -34,7 +34,7 @@ def dft(write: NodeWriter) -> bool:
     inverse, onesided = (bool(write.attributes.get(name, 0)) for name in ("inverse", "onesided"))
     usual = 2 * (sizes[axis] - 1) if inverse and onesided else sizes[axis]
     length, count = int(_number(write, 1, usual)), sizes[axis] * sizes[-1]
-    if axis == rank - 1 or not 0 < count * 2 * length <= _MOST:
+    if axis == rank - 1 or not 0 < count * 2 * length <= LARGEST_MATRIX:
         return False
     read = np.eye(count).reshape(count, *sizes[axis : axis + 1], sizes[-1])
     matrix = _transformed(read, length, inverse=inverse, onesided=onesided)
@@ -54,7 +54,7 @@ def stft(write: NodeWriter) -> bool:
     window = write.constant(2) if write.input(2) else None
     length = int(_number(write, 3, 0 if window is None else len(window)))
     given = len(sizes or ()) == 3 and sizes[-1] == 1 and step is not None  # type: ignore[index]
-    if not given or (write.input(2) and window is None) or not 0 < length**2 <= _MOST:
+    if not given or (write.input(2) and window is None) or not 0 < length**2 <= LARGEST_MATRIX:
         return False
     weights = np.ones(length) if window is None else window.astype(np.float64)
     if weights.shape != (length,):

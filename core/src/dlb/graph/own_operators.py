@@ -61,7 +61,7 @@ def _written(rule: Callable[[NodeWriter], bool], writer: NodeWriter) -> bool:
     """Whether a rule has written out a node: not if an input or an attribute is missing or of another type."""
     try:
         return rule(writer)
-    except (IndexError, KeyError, TypeError, ValueError):
+    except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
         return False
 
 
