@@ -284,9 +284,14 @@ class _Parts:
         return self.add(operator, name, self.graph.whole_numbers(axes), keepdims=1)
 
     def less(self, last: bool, first: str, second: str) -> str:
-        """1 where the first is smaller."""
-        sign = self.add("Sign", self.add("Sub", second, first))
-        return self.add("Relu", sign, last=last)
+        """1 where the first is smaller.
+
+        Of integers, where it is by more than 0.5: flat around every integer, for differences move constants.
+        """
+        more = self.add("Sub", second, first)
+        if all(map(self.graph.is_whole, self.own)):
+            more = self.add("Sub", more, self.graph.number(0.5))
+        return self.add("Relu", self.add("Sign", more), last=last)
 
     def real(self, x: str, scale: str, zero: str, axis: int, last: bool = False) -> str:
         """(x - zero) * scale, of numbers that lie along an axis if there are several."""
@@ -377,10 +382,18 @@ class _Parts:
         near = self.add("Relu", self.add("Sub", self.graph.number(0.5), away))
         return self.add("Mul", self.graph.number(2), near, last=last)
 
-    def whole_part(self, name: str) -> str:
-        """A number without its digits after the point."""
-        size = self.add("Floor", self.add("Abs", name))
+    def whole_part(self, name: str, margin: str = "") -> str:
+        """A number without its digits after the point; a margin is added to its size before."""
+        size = self.add("Abs", name)
+        size = self.add("Floor", self.add("Add", size, margin) if margin else size)
         return self.add("Mul", self.add("Sign", name), size, last=True)
+
+    def margin(self, divisor: str) -> str:
+        """What a quotient of integers, which is rounded down, may be raised by: half of the least step.
+
+        So the result is flat around every integer, for differences move constants.
+        """
+        return self.add("Div", self.graph.number(0.5), self.add("Abs", divisor))
 
 
 def _dequantized(parts: _Parts) -> None:
@@ -513,17 +526,21 @@ def _padded(names: Sequence[str], count: int) -> list[str]:
 def _remainder(parts: _Parts) -> None:
     """Of a division that is rounded down; with ``fmod``, towards 0."""
     first, second = parts.inputs
-    quotient = parts.add("Div", first, second)
+    quotient, margin = parts.add("Div", first, second), parts.margin(second)
     if attributes_of(parts.node).get("fmod", 0):
-        size = parts.add("Floor", parts.add("Abs", quotient))
+        size = parts.add("Floor", parts.add("Add", parts.add("Abs", quotient), margin))
         rounded = parts.add("Mul", parts.add("Sign", quotient), size)
     else:
-        rounded = parts.add("Floor", quotient)
+        rounded = parts.add("Floor", parts.add("Add", quotient, margin))
     parts.add("Sub", first, parts.add("Mul", rounded, second), last=True)
 
 
 def _cast_rule(source: str, target: str) -> Callable[[_Parts], Any]:
     """A cast from one kind of NumPy's to another."""
+    if target == "b" and source in "iu":
+        return lambda parts: parts.less(
+            True, parts.graph.number(0), parts.add("Abs", parts.inputs[0])
+        )
     if target == "b" and source != "b":
         return lambda parts: parts.add("Abs", parts.add("Sign", parts.inputs[0]), last=True)
     if target in "iu" and source == "f":
@@ -563,7 +580,9 @@ _RULES: Mapping[str, Callable[[_Parts], Any]] = {
     "And": lambda parts: parts.add("Mul", *parts.inputs, last=True),
     "ConvInteger": _product_of_integers,
     "DequantizeLinear": _dequantized,
-    "Div/integers": lambda parts: parts.whole_part(parts.add("Div", *parts.inputs)),
+    "Div/integers": lambda parts: parts.whole_part(
+        parts.add("Div", *parts.inputs), parts.margin(parts.inputs[1])
+    ),
     "Equal": _equal,
     "Gather": _row,
     **dict.fromkeys(("GatherElements", "GatherND"), _looked_up),
