@@ -23,6 +23,7 @@ import dlb
 from dlb import cli, record
 from dlb import workload as W
 from dlb.failure import Failure
+from dlb.graph.compositions import RULES as COMPOSITIONS
 from dlb.graph.layout import LAYOUT
 from dlb.imported.real_numbers import WHOLE_OPERATORS
 from dlb.imported.rules import RULES as OPERATORS
@@ -437,7 +438,7 @@ def test_every_operator_that_is_read_is_told() -> None:
     cells = [line.split("|")[1] for line in told.splitlines() if line.startswith("| `")]
     # These are read as the operators that they are written with.
     read = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
-    assert read == {*OPERATORS, *WHOLE_OPERATORS, "Einsum"}
+    assert read == {*OPERATORS, *WHOLE_OPERATORS, *COMPOSITIONS, "Einsum"}
     assert all(f"`{name}`" in told for name in LAYOUT)
 
 

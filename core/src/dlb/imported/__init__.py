@@ -8,6 +8,8 @@ module                  what it holds
 ``joined``              several inputs as one
 ``bodies``              operators that ONNX defines by others, as those
 ``real_numbers``        truths and integers as real numbers
+``real_rules``          what each operator of these is in real numbers
+``real_parts``          the nodes that a rule writes, and their constants
 ``numbers_of_indices``  integers that look up rows and are computed with as well
 ``importer``            reads the graph from its input to its logits: the layer of each value
 ``layers``              the imported layers, and the reasons why a node cannot be imported

@@ -14,7 +14,7 @@ import msgspec
 import onnx
 from onnx import TensorProto
 
-from dlb.imported.real_numbers import DYNAMIC
+from dlb.imported.real_rules import DYNAMIC
 from dlb.proof.files.read import nodes_within, tensors_of
 from dlb.workload import Elementwise, Node
 

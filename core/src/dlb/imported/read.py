@@ -33,7 +33,8 @@ from dlb.imported.importer import Importer
 from dlb.imported.layers import BlockMisread, InputMisread, UnsupportedNode, unsupported
 from dlb.imported.quantised import by_sample, has_whole_weights, quantises, with_straight_through
 from dlb.imported.reading import SIZES, choose, padding_tests
-from dlb.imported.real_numbers import DYNAMIC, as_real_numbers
+from dlb.imported.real_numbers import as_real_numbers
+from dlb.imported.real_rules import DYNAMIC
 from dlb.imported.rules import RULES
 from dlb.imported.slices import split_into_slices
 from dlb.imported.tied_weights import tie_weights
