@@ -4,6 +4,8 @@
 module                  what it holds
 ======================  =========================================================================
 ``read``                from a path to a workload and its weights, or the reason why not
+``forms``               forms of a file that compute the same, with operators written out
+``logits``              where its logits are, and what loss is behind them
 ``reading``             what of a file is read: open sizes, inputs, one output
 ``joined``              several inputs as one
 ``bodies``              operators that ONNX defines by others, as those

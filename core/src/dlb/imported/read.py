@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,40 +13,33 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 from dlb.errors import DataError, DlbError, UnsupportedError
-from dlb.graph.blocks import BLOCK_OPERATORS
-from dlb.graph.control_flow import CONTROL_FLOW, without_control_flow
-from dlb.graph.copies import COPY_OPERATORS
-from dlb.graph.evaluate import Evaluator, NodeFailed, names_read
-from dlb.graph.layout import LAYOUT
-from dlb.graph.live_statistics import with_live_statistics
+from dlb.graph.control_flow import CONTROL_FLOW
+from dlb.graph.evaluate import NodeFailed, names_read
 from dlb.graph.liveness import live_names
-from dlb.graph.precision import REAL_TYPES, in_precision
-from dlb.graph.recurrent_steps import RECURRENT, with_steps
-from dlb.graph.trace import Trace, attributes_of, default_inputs, trace
-from dlb.imported.bodies import pair, part_constants, with_bodies
+from dlb.graph.precision import REAL_TYPES
+from dlb.graph.recurrent_steps import RECURRENT
+from dlb.graph.trace import Trace, attributes_of, trace
 from dlb.imported.check import MAX_LISTED, compare_with_file, truncate_at
 from dlb.imported.einsum import with_matrix_products
+from dlb.imported.forms import NotRun, forms
 from dlb.imported.importer import Importer
 from dlb.imported.layers import BlockMisread, InputMisread, UnsupportedNode, unsupported
+from dlb.imported.logits import find_logits, is_share, loss_of, nodes_after
 from dlb.imported.quantised import by_sample, has_whole_weights, quantises, with_straight_through
 from dlb.imported.reading import SIZES, choose, padding_tests
-from dlb.imported.real_numbers import as_real_numbers
-from dlb.imported.real_rules import DYNAMIC
-from dlb.imported.rules import RULES
+from dlb.imported.rules import READ_OPERATORS, RULES
 from dlb.imported.slices import split_into_slices
 from dlb.imported.tied_weights import tie_weights
 from dlb.imported.views import ValueView
 from dlb.proof.certificate import Baseline, CheckResult
-from dlb.proof.distance import figures, passes
+from dlb.proof.distance import passes
 from dlb.proof.files.inputs import LARGEST_INPUT
 from dlb.proof.files.read import ModelFile, read_model_file, tensors_of
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import (
     LossChosen,
-    NodeIsLoss,
     ReadAs,
     RoundedWeights,
     StraightThrough,
@@ -57,15 +50,12 @@ from dlb.report.sentences import describe, sentence
 from dlb.samples import SYNTHETIC
 from dlb.workload import (
     SGD,
-    BinaryCrossEntropy,
     Data,
     Embedding,
     Input,
-    Loss,
     Model,
     Node,
     SoftmaxCrossEntropy,
-    SquaredError,
     Workload,
     files,
     type_name,
@@ -79,22 +69,8 @@ Array = npt.NDArray[Any]
 BATCH_SIZE = 32
 #: Small, since nothing is known about the outputs: those of an encoder are no classes.
 LEARNING_RATE = 0.001
-#: Operators after the logits that are part of the loss in training: of classes, and of shares.
-_SOFTMAX, _SIGMOID = ("Softmax", "LogSoftmax"), "Sigmoid"
-_COPIES = ("Cast", "Identity")
-#: Operators of which some are written out where no layer is what they compute.
-_WRITTEN_OUT = RECURRENT | {"BatchNormalization"}
-
-
 #: How often a graph is read whose input or blocks are misread.
 _MISREAD = 100
-
-
-class NotRun(UnsupportedNode):
-    """A node cannot be run."""
-
-    def __init__(self, error: NodeFailed) -> None:
-        super().__init__(str(unsupported(error.node, f"{error}")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,114 +210,14 @@ def _import(
         with_numbers: an input may be looked up and computed with.
     """
     refused: list[Exception] = []
-    plain = _written_out(file)
-    for model in (plain, _more_written_out(plain)):
-        if model is None:
-            continue
-        for form in _forms(model, trained=not any_output, with_numbers=with_numbers):
-            try:
-                own = replace(file, model=form)
-                return _import_graph(own, path, any_output, chosen, file.model)
-            except (UnsupportedError, UnsupportedNode) as reason:
-                refused.append(reason)
+    for form in forms(file.model, trained=not any_output, with_numbers=with_numbers):
+        try:
+            own = replace(file, model=form)
+            return _import_graph(own, path, any_output, chosen, file.model)
+        except (UnsupportedError, UnsupportedNode) as reason:
+            refused.append(reason)
     # Quantised numbers are in no file that is read as it is.
     raise refused[-1 if quantises(file.model) else 0]
-
-
-def _more_written_out(plain: onnx.ModelProto) -> onnx.ModelProto | None:
-    """The model with operators written out that no layer is, which are recurrent or normalise; None without.
-
-    Raises:
-        UnsupportedError: what is written out computes something else.
-    """
-    if _WRITTEN_OUT.isdisjoint(node.op_type for node in plain.graph.node):
-        return None
-    try:
-        traced = trace(plain)
-    except NodeFailed:
-        return None
-    written = with_steps(with_live_statistics(plain, traced), traced)
-    if written is plain:
-        return None
-    _check_written_out("operators", plain, written)
-    return written
-
-
-def _written_out(file: ModelFile) -> onnx.ModelProto:
-    """The file's model without the loops and branches that every input takes alike.
-
-    Raises:
-        NotRun: it cannot be run.
-        UnsupportedError: what is written out computes something else.
-    """
-    model = file.model
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
-    if CONTROL_FLOW.isdisjoint(node.op_type for node in model.graph.node):
-        return file.model
-    feed, batch = default_inputs(model)
-    try:
-        straight = without_control_flow(model, feed, one_sample=batch == 1)
-        if straight is model:
-            return file.model
-    except NodeFailed as error:
-        raise NotRun(error) from None
-    _check_written_out("loops", model, straight)
-    return straight
-
-
-def _check_written_out(
-    what: str, model: onnx.ModelProto, written: onnx.ModelProto, *, one_sample: bool = False
-) -> None:
-    """Run both on noise: on one sample of a batch, or on all.
-
-    Raises:
-        NotRun: one cannot be run.
-        UnsupportedError: they compute different outputs.
-    """
-    drawn, (feed, _) = np.random.default_rng(0), default_inputs(model)
-    if one_sample:
-        feed = {name: value[:1] for name, value in feed.items()}
-    feed = {
-        name: value if value.dtype.kind in "biu" else drawn.normal(size=value.shape)
-        for name, value in feed.items()
-    }
-    try:
-        expected, computed = (
-            Evaluator(in_precision(one, TensorProto.DOUBLE)).run(feed) for one in (model, written)
-        )
-    except NodeFailed as error:
-        raise NotRun(error) from None
-    if not passes(figures(computed, expected), FLOAT64_TOLERANCE):
-        raise UnsupportedError(f"its {what}, written out, compute something else than the file")
-
-
-def _forms(
-    model: onnx.ModelProto, *, trained: bool, with_numbers: bool
-) -> Iterator[onnx.ModelProto]:
-    """The model, with operators that ONNX defines by others as those, and with real numbers for truths.
-
-    Where something is trained, dynamic quantisation is that of each sample.
-
-    Raises:
-        UnsupportedError: the real numbers are others.
-    """
-    dynamic = {DYNAMIC} if trained else set()
-    plain = with_bodies(pair(model), _READ | dynamic)
-    inner = with_bodies(plain, dynamic)
-    for form in (plain, inner) if inner is not plain else (plain,):
-        yield part_constants(form)
-        by_samples = any(node.op_type == DYNAMIC for node in form.graph.node)
-        if by_samples and not trained:  # an older onnx has not written it out
-            continue
-        try:
-            real = as_real_numbers(form, of_indices=with_numbers)
-        except UnsupportedError:
-            continue
-        if real is not None:
-            if by_samples:
-                _check_written_out("dynamic quantisation", form, real, one_sample=True)
-            yield part_constants(real)
 
 
 def _import_graph(
@@ -362,9 +238,9 @@ def _import_graph(
     _refuse_at_once(file.model, trained=not any_output)
     traced = with_matrix_products(split_into_slices(_run_once(file.float64)))
     output = file.outputs[0].name
-    logits, findings = _find_logits(traced, output, file.opset)
+    logits, findings = find_logits(traced, output, file.opset)
     importer, view, has_classes, read = _read_graph(traced, logits, file, any_output)
-    if findings and not has_classes and not _is_share(findings):
+    if findings and not has_classes and not is_share(findings):
         # What a softmax reads is no logits, so the softmax is a layer.
         logits, findings = output, []
         importer, view, has_classes, read = _read_graph(traced, logits, file, any_output)
@@ -384,8 +260,8 @@ def _import_graph(
         nodes=nodes,
     )
     index_map = importer.index_map_of(view).reshape(importer.value_shape(logits))
-    layout = FileLayout(importer.axes, index_map, _nodes_after(traced, logits))
-    loss = _loss(importer.layers[last].shape, has_classes, _is_share(findings))
+    layout = FileLayout(importer.axes, index_map, nodes_after(traced, logits))
+    loss = loss_of(importer.layers[last].shape, has_classes, is_share(findings))
     if not isinstance(loss, SoftmaxCrossEntropy):
         findings.append(Finding(cause=LossChosen(output=logits, loss=type_name(loss))))
     workload = Workload(
@@ -444,22 +320,6 @@ def _import_graph(
     return ImportedModel(workload, weights, result, layout)
 
 
-def _loss(shape: tuple[int, ...], has_classes: bool, is_share: bool) -> Loss:
-    """What a file, which says nothing about it, is trained by.
-
-    What a sigmoid reads is trained to be a share, as a single output of each sample or step is. Numbers for
-    classes are logits, and all others are numbers.
-    """
-    if is_share or (has_classes and shape[-1] == 1):
-        return BinaryCrossEntropy()
-    return SoftmaxCrossEntropy() if has_classes else SquaredError()
-
-
-def _is_share(findings: Sequence[Finding]) -> bool:
-    """Whether the loss begins with a sigmoid."""
-    return any(getattr(finding.cause, "operator", "") == _SIGMOID for finding in findings)
-
-
 def _rounding_findings(exact_weights: Mapping[str, Array]) -> list[Finding]:
     """A finding about the weights that float32 cannot hold exactly.
 
@@ -477,16 +337,6 @@ def _rounding_findings(exact_weights: Mapping[str, Array]) -> list[Finding]:
         return []
     listed, more = tuple(rounded[:MAX_LISTED]), max(0, len(rounded) - MAX_LISTED)
     return [Finding(cause=RoundedWeights(tensors=listed, more=more, total=len(exact_weights)))]
-
-
-#: Operators that a rule may read, or that may be part of what one reads.
-_READ = (
-    (RULES.keys() - {"Attention"})
-    | LAYOUT
-    | BLOCK_OPERATORS
-    | COPY_OPERATORS
-    | {"ArgMax", "Shape", "Size"}
-)
 
 
 def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
@@ -508,7 +358,7 @@ def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
     for node in graph.node:
         names = set(node.output) & live & needed
         # An If may have a constant condition.
-        if names and node.op_type not in _READ and node.op_type != "If":
+        if names and node.op_type not in READ_OPERATORS and node.op_type != "If":
             if node.op_type in CONTROL_FLOW:
                 raise unsupported(
                     node,
@@ -561,91 +411,3 @@ def _read_graph(
         except BlockMisread as misread:
             unread.add(misread.output)
     raise UnsupportedNode(f"input {file.inputs[0]} is read with several orders of its axes")
-
-
-def _find_logits(traced: Trace, output: str, opset: int) -> tuple[str, list[Finding]]:
-    """The value before a last softmax over the classes, the choice of the largest, or a last sigmoid.
-
-    There is a finding for each.
-    """
-    name, found = output, list[Finding]()
-    while name in traced.producers:
-        node = traced.producers[name]
-        shape = traced.values[name].shape
-        if node.op_type == "ArgMax" and not found and shape:
-            read = traced.values[node.input[0]].shape
-            axis = attributes_of(node).get("axis", 0) % len(read)
-            if [axis] == [place for place in range(1, len(read)) if read[place] > 1][-1:]:
-                found, output, name = [_is_loss(node)], node.input[0], node.input[0]
-                continue
-        if node.op_type in _SOFTMAX:
-            axis = attributes_of(node).get("axis", -1 if opset >= 13 else 1) % len(shape)
-            axes = (axis, *range(axis + 1, len(shape))) if opset < 13 else (axis,)
-            large = [axis for axis in range(1, len(shape)) if shape[axis] > 1]
-            classes = [axis for axis in axes if axis in large]
-            if axis > 0 and classes == large[-1:] and len(large) < 3:
-                return node.input[0], [*found, _is_loss(node)]
-        elif node.op_type == _SIGMOID and len(shape) > 1:
-            return node.input[0], [_is_loss(node)]
-        elif share := _share_of_pair(traced, node):
-            return share.input[0], [*found, _is_loss(share)]
-        if node.op_type not in (*LAYOUT, "Cast"):
-            break
-        name = node.input[0]
-    return output, found
-
-
-def _share_of_pair(traced: Trace, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    """The sigmoid of two classes whose probabilities a node joins, 1 - p and p; None if it does not."""
-    if node.op_type != "Concat" or len(node.input) != 2:
-        return None
-    shape = traced.values[node.output[0]].shape
-    other, share = (_without_copies(traced, name) for name in node.input)
-    difference, sigmoid = traced.producers.get(other), traced.producers.get(share)
-    if difference is None or sigmoid is None or shape[-1] != 2 or len(shape) != 2:
-        return None
-    if difference.op_type != "Sub" or sigmoid.op_type != _SIGMOID:
-        return None
-    ones = traced.constant(difference, 0)
-    is_rest = _without_copies(traced, difference.input[1]) == share
-    return sigmoid if ones is not None and is_rest and bool((ones == 1).all()) else None
-
-
-def _without_copies(traced: Trace, name: str) -> str:
-    """The value that a value is, past nodes that only pass it on."""
-    while (node := traced.producers.get(name)) is not None and node.op_type in _COPIES:
-        name = node.input[0]
-    return name
-
-
-def _is_loss(node: onnx.NodeProto) -> Finding:
-    return Finding(cause=NodeIsLoss(node=node.name or node.output[0], operator=node.op_type))
-
-
-def _nodes_after(traced: Trace, logits: str) -> onnx.ModelProto | None:
-    """A model of the nodes between the logits and the output; None if there are none."""
-    nodes: list[onnx.NodeProto] = []
-    needed = {traced.outputs[0]}
-    for node in reversed(traced.nodes):
-        if needed.isdisjoint(node.output) or logits in node.output:
-            continue
-        needed |= {name for name in node.input if name in traced.live} - {logits}
-        if node.op_type in _SOFTMAX:
-            # Operator sets before 13 apply the softmax to the axis and to all axes after it.
-            shape = traced.values[node.output[0]].shape
-            large_axes = [axis for axis, size in enumerate(shape) if axis and size > 1]
-            node = helper.make_node(
-                node.op_type, node.input, node.output, axis=max(large_axes, default=1)
-            )
-        nodes.insert(0, node)
-    if not nodes:
-        return None
-    constants = {name for node in nodes for name in node.input if name not in traced.live}
-    graph = helper.make_graph(
-        nodes,
-        "after",
-        [helper.make_tensor_value_info(logits, TensorProto.DOUBLE, None)],
-        [helper.make_tensor_value_info(traced.outputs[0], TensorProto.DOUBLE, None)],
-        [numpy_helper.from_array(traced.values[name], name) for name in sorted(constants) if name],
-    )
-    return helper.make_model(graph, opset_imports=traced.opsets)

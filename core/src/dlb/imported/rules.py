@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from dlb.graph.blocks import BLOCK_OPERATORS
 from dlb.graph.bounds import bounds_of
+from dlb.graph.copies import COPY_OPERATORS
 from dlb.graph.decimals import decimal
 from dlb.graph.elementwise_blocks import NAMED, named
-from dlb.graph.layout import REPEATING, RESIZING, SCATTERING, SELECTING, padding_before
+from dlb.graph.layout import LAYOUT, REPEATING, RESIZING, SCATTERING, SELECTING, padding_before
 from dlb.graph.lookups import LOOKING_UP
 from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operators import ACTIVATIONS
@@ -58,7 +60,7 @@ from dlb.imported.transposed import conv_transpose
 from dlb.imported.views import Shape, ValueView, axes_of, per_channel, positions, view_of
 from dlb.workload import layers as L
 
-__all__ = ["RULES"]
+__all__ = ["READ_OPERATORS", "RULES"]
 
 Array = npt.NDArray[Any]
 Attributes = Mapping[str, Any]
@@ -534,3 +536,12 @@ RULES: dict[str, Rule] = {
     "Concat": concat,
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), arithmetic),
 }
+
+#: Operators that a rule may read, or that may be part of what one reads.
+READ_OPERATORS = frozenset(
+    (RULES.keys() - {"Attention"})
+    | LAYOUT
+    | BLOCK_OPERATORS
+    | COPY_OPERATORS
+    | {"ArgMax", "Shape", "Size"}
+)
