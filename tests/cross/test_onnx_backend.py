@@ -25,13 +25,15 @@ PASS = {
         maxpool_2d_same_lower relu tanh
         and2d xor2d greater less_equal not_2d floor round gather_elements_1 tril
         reduce_log_sum_exp_default_axes_keepdims_example dequantizelinear where_example
-        gru_defaults lstm_defaults
+        gru_defaults lstm_defaults argmax_keepdims_example top_k
+        gridsample gridsample_bicubic_align_corners_1_additional_1 col2im_pads stft dft_axis
+        reduce_prod_negative_axes_keepdims_random
     """,
     "PyTorchConvertedModel": "Conv2d_groups Conv2d_padding Linear MaxPool2d ReLU",
     "SimpleModel": "single_relu_model",
 }
 #: Not covered, of which nothing must be tried.
-SKIP = {"NodeModel": "det_2d nonzero_example gridsample"}
+SKIP = {"NodeModel": "det_2d nonzero_example bitshift_left_uint8"}
 
 
 @pytest.fixture(scope="module")
