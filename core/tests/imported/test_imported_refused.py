@@ -142,6 +142,15 @@ REFUSED = {
         after_conv("Hardmax"),
         "node 'culprit' (Hardmax): dlb has no layer for this operator",
     ),
+    "a product of too many numbers": (
+        before_head(
+            [conv(), node("ReduceProd", ["c"], ["h"], name="culprit", axes=[2])],
+            CONV,
+            24,
+            shape=(2, 2, 100, 6),
+        ),
+        "node 'culprit' (ReduceProd): dlb does not read it with these attributes or sizes",
+    ),
     "the first of several": (
         before_head(
             [

@@ -54,7 +54,12 @@ def stft(write: NodeWriter) -> bool:
     window = write.constant(2) if write.input(2) else None
     length = int(_number(write, 3, 0 if window is None else len(window)))
     given = len(sizes or ()) == 3 and sizes[-1] == 1 and step is not None  # type: ignore[index]
-    if not given or (write.input(2) and window is None) or not 0 < length**2 <= LARGEST_MATRIX:
+    if (
+        not given
+        or step < 1
+        or (write.input(2) and window is None)
+        or not 0 < length**2 <= LARGEST_MATRIX
+    ):
         return False
     weights = np.ones(length) if window is None else window.astype(np.float64)
     if weights.shape != (length,):

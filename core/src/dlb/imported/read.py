@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnx
 
 from dlb.errors import DataError, DlbError, UnsupportedError
+from dlb.graph.compositions import RULES as COMPOSITIONS
 from dlb.graph.control_flow import CONTROL_FLOW
 from dlb.graph.evaluate import NodeFailed, names_read
 from dlb.graph.liveness import live_names
@@ -364,6 +365,8 @@ def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
                     node,
                     "how often it runs depends on the input, or its rounds are too many to be written out",
                 )
+            if node.op_type in COMPOSITIONS:
+                raise unsupported(node, "dlb does not read it with these attributes or sizes")
             raise unsupported(node, "dlb has no layer for this operator")
     if trained and not (
         has_whole_weights(model)
