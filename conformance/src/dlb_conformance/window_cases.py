@@ -129,6 +129,12 @@ _CONV_TRANSPOSE = {
         dilation=(2, 1, 3), stride=(2, 2, 1), bias=False
     ),
     "conv_transpose-of-films-two-groups": _film_transpose(groups=2, stride=(1, 2, 1)),
+    "conv_transpose-of-films-of-rows": classifier(
+        (4, 18),
+        W.Reshape(shape=(4, 3, 2, 3)),
+        W.ConvTranspose(out_channels=6, kernel=(2, 3, 2), groups=2),
+        W.Tanh(),
+    ),
     "conv_transpose-between-norms": classifier(
         (8, 4, 3),
         W.BatchNorm(),

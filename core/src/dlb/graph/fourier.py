@@ -1,6 +1,6 @@
 """ONNX DFT and STFT as compositions: the product with a matrix, and a convolution with one for each step.
 
-The matrix is the transform of a 1 in each place. Where a file holds no numbers of its own, these are constants.
+Each row of the matrix is the transform of a 1 in one place.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def dft(write: NodeWriter) -> bool:
     length, count = int(_number(write, 1, usual)), sizes[axis] * sizes[-1]
     if axis == rank - 1 or not 0 < count * 2 * length <= LARGEST_MATRIX:
         return False
-    read = np.eye(count).reshape(count, *sizes[axis : axis + 1], sizes[-1])
+    read = np.eye(count).reshape(count, sizes[axis], sizes[-1])
     matrix = _transformed(read, length, inverse=inverse, onesided=onesided)
     order = [*(place for place in range(rank - 1) if place != axis), axis, rank - 1]
     outer = (0,) * (rank - 2)

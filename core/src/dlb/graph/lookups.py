@@ -69,7 +69,7 @@ def lookup_of(trace: Trace, node: NodeProto) -> Lookup | None:
 
 
 def _is_broadcast(shape: Shape, other: Shape, wanted: Shape, axis: int) -> bool:
-    """Whether a shape is another one but for an axis when its axes of size 1 are repeated as a third's."""
+    """Whether a shape becomes the wanted one where axes of size 1, but not ``axis``, are repeated as another's."""
     return len(shape) == len(wanted) and all(
         (size if place == axis else max(size, other[place])) == wanted[place]
         for place, size in enumerate(shape)

@@ -57,7 +57,7 @@ def forms(
 
 
 def _without_control_flow(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The file's model without the loops and branches that every input takes alike.
+    """The model without the loops and branches that every input takes alike.
 
     Raises:
         NotRun: it cannot be run.

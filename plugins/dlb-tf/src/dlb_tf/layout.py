@@ -18,6 +18,7 @@ ELEMENTWISE = {"relu", "relu6", "tanh", "sigmoid", "hard_sigmoid", "gelu", "elem
 #: Layers that know channels from other axes.
 OF_CHANNELS = {
     "conv",
+    "conv_transpose",
     "max_pool",
     "average_pool",
     "global_average_pool",
