@@ -69,7 +69,7 @@ def lookup_of(trace: Trace, node: NodeProto) -> Lookup | None:
 
 
 def _is_broadcast(shape: Shape, other: Shape, wanted: Shape, axis: int) -> bool:
-    """Whether a shape becomes the wanted one where axes of size 1, but not ``axis``, are repeated as another's."""
+    """Whether repeating axes of size 1, but not ``axis``, as often as another shape's gives the wanted one."""
     return len(shape) == len(wanted) and all(
         (size if place == axis else max(size, other[place])) == wanted[place]
         for place, size in enumerate(shape)
