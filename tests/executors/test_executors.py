@@ -20,8 +20,8 @@ from dlb.adapters import find_adapters
 from dlb.catalogue import load_with_file
 from dlb.execution.executors import sweep_on
 from dlb.execution.measure import Plan
-from dlb.execution.sweep import SilentSweep
 from dlb.matrix import Settings, axes_of, make_cells
+from dlb.progress import Silent
 from dlb_submitit.plugin import SubmititExecutor
 
 MLP = Path(__file__).parents[2] / "core" / "tests" / "workloads" / "mlp.toml"
@@ -113,5 +113,5 @@ def test_a_sweep_by_submitit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         skip_refused=False,
     )
     executor = SubmititExecutor("timeout_min=5", "local")
-    swept = sweep_on(executor, matrix.cells, Plan(rounds=1, repeats=0), SilentSweep())
+    swept = sweep_on(executor, matrix.cells, Plan(rounds=1, repeats=0), Silent())
     assert swept.passed and proven(out) == Counter(SIZES[:2])

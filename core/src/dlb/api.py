@@ -380,9 +380,9 @@ def sweep(
     from dlb.adapters import find_adapters
     from dlb.catalogue import load_with_file
     from dlb.execution.measure import Plan
-    from dlb.execution.sweep import SilentSweep
     from dlb.execution.sweep import sweep as run_sweep
     from dlb.matrix import MOST_CELLS, Settings, axes_of, make_cells
+    from dlb.progress import Silent
 
     resolved, imported = load_with_file(str(workload), reading)
     matrix = make_cells(
@@ -395,7 +395,7 @@ def sweep(
         most=MOST_CELLS if most_cells is None else most_cells,
         skip_refused=skip_refused,
     )
-    swept = run_sweep(matrix.cells, Plan() if plan is None else plan, SilentSweep())
+    swept = run_sweep(matrix.cells, Plan() if plan is None else plan, Silent())
     if swept.interrupted:
         raise KeyboardInterrupt
     return swept

@@ -7,7 +7,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dlb.record import Record
+    from dlb.results.measurement import Measurement
 
 __all__ = ["Silent", "loss_text", "make_reporter"]
 
@@ -23,13 +27,17 @@ def loss_text(loss: float) -> str:
 
 
 class Rate:
-    """Steps per second since an adapter's first report. Time before it is not training."""
+    """Steps per second since an adapter's training began to report. Time before it is not training."""
 
     def __init__(self) -> None:
         self._first_reports: dict[str, tuple[float, int]] = {}
+        self._last: dict[str, int] = {}
 
     def update(self, adapter: str, done: int, now: float) -> float:
         """Steps per second after this report; 0 while it is not known."""
+        if done <= self._last.get(adapter, -1):  # a new process has begun to train
+            del self._first_reports[adapter]
+        self._last[adapter] = done
         began, first = self._first_reports.setdefault(adapter, (now, done))
         return (done - first) / (now - began) if now - began >= RATE_SECONDS else 0.0
 
@@ -74,8 +82,23 @@ class Silent:
     def finished(self, adapter: str, text: str) -> None:
         pass
 
+    def cell(self, place: int) -> None:
+        pass
 
-class Live:
+    def cell_ended(self, place: int, ended: Record | None) -> None:
+        pass
+
+    def trial(self, place: int, number: int, count: int) -> None:
+        pass
+
+    def recorded(self, ended: Record) -> None:
+        pass
+
+    def round_ended(self, measurement: Measurement) -> None:
+        pass
+
+
+class Live(Silent):
     """A live line for each adapter."""
 
     def __init__(self, progress: Any, adapters: Sequence[str]) -> None:
@@ -107,8 +130,12 @@ class Live:
         self._progress.update(self._tasks[adapter], state=text)
         self._progress.stop_task(self._tasks[adapter])
 
+    def recorded(self, ended: Record) -> None:
+        if ended.failure is None:
+            self._progress.update(self._tasks[ended.adapter], state=ended.proof)
 
-class Lines:
+
+class Lines(Silent):
     """A plain line at each phase, and every ``LINE_SECONDS`` during training."""
 
     def __init__(self) -> None:
@@ -130,6 +157,10 @@ class Lines:
 
     def finished(self, adapter: str, text: str) -> None:
         self._print(f"{adapter}: {text}")
+
+    def recorded(self, ended: Record) -> None:
+        if ended.failure is None:
+            self._print(f"{ended.adapter}: {ended.proof}")
 
     @staticmethod
     def _print(text: str) -> None:

@@ -37,6 +37,8 @@ from dlb.workload.training import with_epoch
 
 if TYPE_CHECKING:
     from dlb.imported import ImportedModel
+    from dlb.record import Record
+    from dlb.results.measurement import Measurement
 
 __all__ = [
     "VERIFY_STEPS",
@@ -83,6 +85,21 @@ class Reporter(Protocol):
 
     def finished(self, adapter: str, text: str) -> None:
         """An adapter has finished, successfully or not."""
+
+    def cell(self, place: int) -> None:
+        """A cell of a sweep is proven and trained now."""
+
+    def cell_ended(self, place: int, ended: Record | None) -> None:
+        """A cell of a sweep has ended, with its record; None if it has none."""
+
+    def trial(self, place: int, number: int, count: int) -> None:
+        """The trial ``number`` of ``count``, from 0, of the cell or adapter ``place`` begins."""
+
+    def recorded(self, ended: Record) -> None:
+        """An adapter's run is recorded, with the status of its proof next to the adapters before it."""
+
+    def round_ended(self, measurement: Measurement) -> None:
+        """A round of a measurement has ended, and another follows."""
 
 
 @dataclass(frozen=True)

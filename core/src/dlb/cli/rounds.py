@@ -37,7 +37,8 @@ ROUNDS = (
     click.option(
         "--budget",
         metavar="TIME",
-        help="Begin no round that would end after this time, such as 20m.",
+        help="Begin no round that would end after this time, such as 20m. Default of dlb run without --rounds "
+        "and --precision: 3m.",
     ),
     click.option(
         "--order",
@@ -73,13 +74,17 @@ ROUNDS = (
         default=2,
         show_default=True,
         metavar="N",
-        help="How often a process is repeated that others disturbed, or that had no steady state.",
+        help="How often a process is repeated that others disturbed, or that had no steady state; none is, "
+        "once a whole round was disturbed.",
     ),
 )
 
 
-def plan_of(options: dict[str, Any]) -> Plan | None:
+def plan_of(options: dict[str, Any], plain_seconds: float | None = None) -> Plan | None:
     """The plan that options ask for, which are taken out; None for no rounds.
+
+    Args:
+        plain_seconds: budget where neither a number of rounds, a precision nor a budget is asked for.
 
     Raises:
         click.UsageError: an option has a wrong form, or two exclude each other.
@@ -97,10 +102,13 @@ def plan_of(options: dict[str, Any]) -> Plan | None:
         raise click.UsageError("--order isolated has no rounds to stop after; give --rounds alone")
     if count == 0:
         return None
+    seconds = None if budget is None else _seconds("--budget", budget)
+    if (count, precision, budget) == (None, None, None) and order != "isolated":
+        seconds = plain_seconds
     return Plan(
         rounds=PILOT_ROUNDS if count is None else count,
         precision=None if precision is None else share_of("--precision", precision),
-        budget_seconds=None if budget is None else _seconds("--budget", budget),
+        budget_seconds=seconds,
         order=order,
         margin=share_of("--margin", margin),
         trial_steps=trial_steps,

@@ -27,9 +27,15 @@ from dlb.proof.certificate import CHECK_GROUPS
 
 if TYPE_CHECKING:
     from dlb.execution.measure import Plan
+    from dlb.execution.run import Outcome
     from dlb.reading import Reading
+    from dlb.request import Request
+    from dlb.results.measurement import Measurement
 
 __all__ = ["run_command", "verify_command"]
+
+#: Rounds of a run that asks for no number, no precision and no budget end within so many seconds.
+RUN_SECONDS = 180.0
 
 
 def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,7 +121,7 @@ def run_command(**options: Any) -> int:
     """
     steps, epochs = options.pop("steps"), options.pop("epochs")
     options |= test_times(options.pop("test_every"))
-    options["plan"] = plan_of(options)
+    options["plan"] = plan_of(options, RUN_SECONDS)
     if steps is not None and epochs is not None:
         raise click.UsageError("--steps and --epochs exclude each other")
     return execute("run", steps, epochs, **options)
@@ -228,20 +234,20 @@ def execute(
     """Fill in defaults, find the adapters, run the workload, and print the results."""
     from dlb.adapters import check_strategy, find_adapters
     from dlb.catalogue import load_with_file
-    from dlb.cli.measurements import measurement_document, print_measurement
+    from dlb.cli.measurements import measurement_document
     from dlb.cli.tables import outcome_document, print_outcome
     from dlb.errors import RequestError
-    from dlb.execution.measure import measure
     from dlb.execution.run import run
     from dlb.progress import make_reporter
     from dlb.proof.certificate import check_destination
     from dlb.proof.certificate import write as write_certificate
-    from dlb.provenance import available_cores
+    from dlb.provenance import OtherWork, available_cores
     from dlb.request import Request, check, share_cores
     from dlb.samples import count_samples, replace_missing_data, with_data
     from dlb.variants import choose
     from dlb.workload.changes import with_changes
 
+    other_work = OtherWork()
     print_warnings()
     described, imported = load_with_file(workload, reading)
     described = with_changes(described, changes, keep_model=imported is not None)
@@ -290,12 +296,12 @@ def execute(
             available_cores(), len(environments), threads, workers=workers, device=request.device
         )
         request = replace(request, at_once=at_once, threads=worker_threads)
-    with make_reporter([environment.adapter for environment in environments]) as reporter:
-        outcome = run(request, reporter)
+    if command == "verify":
+        with make_reporter([environment.adapter for environment in environments]) as reporter:
+            outcome = run(request, reporter)
         measurement = None
-        ran = any(each.timing is not None for each in outcome.records if each.failure is None)
-        if plan is not None and ran and not outcome.interrupted:
-            measurement = measure(request, outcome, plan, reporter)
+    else:
+        outcome, measurement = _run_and_measure(request, plan, other_work.cores(), as_json)
     interrupted = outcome.interrupted or (
         measurement is not None and measurement.ended == "interrupted"
     )
@@ -306,12 +312,53 @@ def execute(
         if measurement is not None:
             document["measurement"] = measurement_document(measurement)
         print_json(document)
-    else:
+    elif command == "verify":
         print_outcome(outcome)
-        if measurement is not None:
-            print_measurement(measurement)
     if interrupted:
         note("dlb: interrupted; finished records and trials are kept, no process is left")
         return INTERRUPTED
     sound = measurement is None or all(trial.sound for trial in measurement.trials)
     return 0 if outcome.passed and sound else 1
+
+
+def _run_and_measure(
+    request: Request, plan: Plan | None, other_cores: float, as_json: bool
+) -> tuple[Outcome, Measurement | None]:
+    """Run, then measure in rounds; unless a document is asked for, print each result when it is known.
+
+    Args:
+        other_cores: that other processes use now.
+    """
+    from dlb.cli.measurements import print_measurement
+    from dlb.cli.run_progress import plan_line, run_reporter
+    from dlb.cli.tables import print_outcome
+    from dlb.execution import kept_proofs
+    from dlb.execution.estimate import estimate
+    from dlb.execution.measure import measure
+    from dlb.execution.run import run
+    from dlb.provenance import available_cores
+    from dlb.record import MOST_OTHER_CORES
+
+    adapters = [environment.adapter for environment in request.environments]
+    key = kept_proofs.proof_key(request)
+    kept = not request.prove_again and kept_proofs.find(key) is not None
+    single = [replace(request, environments=[each]) for each in request.environments]
+    estimates = estimate(single, plan, kept)
+    note(f"dlb: {request.workload.name} on {plan_line(adapters, estimates, plan)}")
+    if other_cores > MOST_OTHER_CORES * available_cores():
+        note(
+            f"dlb: other processes use {other_cores:.1f} of {available_cores()} cores: this takes longer, and "
+            "times and ratios are not a quiet machine's"
+        )
+    measurement = None
+    with run_reporter(adapters, estimates, plan, quiet=as_json) as reporter:
+        outcome = run(request, reporter, key=key)
+        if not as_json:
+            with reporter.results():
+                print_outcome(outcome)
+        ran = any(each.timing is not None for each in outcome.records if each.failure is None)
+        if plan is not None and ran and not outcome.interrupted:
+            measurement = measure(request, outcome, plan, reporter)
+    if measurement is not None and not as_json:
+        print_measurement(measurement)
+    return outcome, measurement

@@ -127,7 +127,7 @@ def _scale(
         weak=weak,
     )
     matrix = Matrix(cells)
-    estimates = estimate(cells, plan)
+    estimates = estimate([cell.request for cell in cells], plan)
     if dry_run and as_json:
         print_json(matrix_document(matrix, estimates, plan))
     elif dry_run:

@@ -145,7 +145,10 @@ def run_command(
     if study.facts:
         return _facts(study, path, environments, form, as_json)
     planned = plan_study(study, path, environments, out, quick=quick, rounds=rounds)
-    estimates = [estimate(part.matrix.cells, planned.plan) for part in planned.parts]
+    estimates = [
+        estimate([cell.request for cell in part.matrix.cells], planned.plan)
+        for part in planned.parts
+    ]
     seconds = sum(total_seconds(each, planned.plan) for each in estimates)
     count = sum(len(part.matrix.cells) for part in planned.parts)
     line = f"{study.name}: {count} cell{'' if count == 1 else 's'}, about {duration(seconds)}"

@@ -230,7 +230,7 @@ def show_matrix(
     )
     from dlb.execution.estimate import estimate
 
-    estimates = estimate(matrix.cells, plan)
+    estimates = estimate([cell.request for cell in matrix.cells], plan)
     if dry_run:
         if as_json:
             print_json(matrix_document(matrix, estimates, plan))

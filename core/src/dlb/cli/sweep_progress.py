@@ -1,4 +1,4 @@
-"""The progress of a sweep on standard error, with the time that is left."""
+"""The progress of a run or a sweep on standard error, with the time that is left."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from typing import Any
 
 from dlb.execution.estimate import AUDIT_SECONDS, Estimate
 from dlb.execution.measure import Plan
-from dlb.execution.sweep import SilentSweep, SweepReporter
+from dlb.progress import Lines as PhaseLines
+from dlb.progress import Silent
 from dlb.record import Record
+from dlb.request import Reporter
 
 __all__ = ["Counted", "duration", "sweep_reporter"]
 
@@ -93,16 +95,20 @@ def sweep_reporter(
     estimates: Sequence[Estimate],
     plan: Plan | None,
     groups: Sequence[int] = (),
-) -> Iterator[SweepReporter]:
+    kind: str = "cell",
+    phases: bool = False,
+) -> Iterator[Lines]:
     """The reporter for standard error: one live line on a terminal, else plain lines.
 
     Args:
         titles: of each cell, in words.
         groups: how many cells each group has; all are one if empty.
+        kind: what a title names.
+        phases: whether plain lines tell the phases of each proof, too.
     """
     left = TimeLeft(estimates, plan, groups or [len(titles)])
     if sys.stderr is None or not sys.stderr.isatty():
-        yield Lines(titles, left)
+        yield Lines(titles, left, kind, PhaseLines() if phases else Silent())
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
@@ -113,22 +119,28 @@ def sweep_reporter(
         TextColumn("{task.fields[left]}", markup=False),
         TextColumn("{task.fields[state]}", markup=False, style="dim"),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        yield Live(titles, left, progress)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield Live(titles, left, kind, progress)
 
 
-class Lines(SilentSweep):
+class Lines(Silent):
     """A plain line when a cell or a trial begins."""
 
-    def __init__(self, titles: Sequence[str], left: TimeLeft) -> None:
-        self.titles, self.left = titles, left
+    def __init__(
+        self,
+        titles: Sequence[str],
+        left: TimeLeft,
+        kind: str = "cell",
+        phases: Reporter = Silent(),  # noqa: B008 - it has no state
+    ) -> None:
+        self.titles, self.left, self.kind, self.phases = titles, left, kind, phases
         self.measured: int | None = None
 
     def cell(self, place: int) -> None:
         self.measured = None
         self.left.skip(range(place))
         self.left.begin()
-        text = f"cell {place + 1} of {len(self.titles)}: {self.titles[place]}"
+        text = f"{self.kind} {place + 1} of {len(self.titles)}: {self.titles[place]}"
         self.show(text, self.left.seconds(place))
 
     def cell_ended(self, place: int, ended: Record | None) -> None:
@@ -145,6 +157,19 @@ class Lines(SilentSweep):
         text = f"trial {number + 1} of {count}: {self.titles[place]}"
         self.show(text, self.left.seconds(place, number, count))
 
+    def phase(self, adapter: str, text: str) -> None:
+        if self.measured is None:
+            self.phases.phase(adapter, text)
+
+    def steps(self, adapter: str, done: int, total: int, loss: float) -> None:
+        if self.measured is None:
+            self.phases.steps(adapter, done, total, loss)
+
+    @contextmanager
+    def results(self) -> Iterator[None]:
+        """While results are printed on standard output."""
+        yield
+
     def show(self, text: str, seconds: float) -> None:
         self.say(f"{text}; about {duration(seconds)} left")
 
@@ -152,7 +177,7 @@ class Lines(SilentSweep):
         print(text, file=sys.stderr, flush=True)
 
 
-class Counted(SilentSweep):
+class Counted(Silent):
     """A line when a cell has ended that ran somewhere else."""
 
     def __init__(self, titles: Sequence[str]) -> None:
@@ -171,29 +196,45 @@ class Counted(SilentSweep):
 class Live(Lines):
     """One live line: how far it is, the time that is left, and what is done now."""
 
-    def __init__(self, titles: Sequence[str], left: TimeLeft, progress: Any) -> None:
-        super().__init__(titles, left)
+    def __init__(self, titles: Sequence[str], left: TimeLeft, kind: str, progress: Any) -> None:
+        super().__init__(titles, left, kind)
         self.progress = progress
         self.task = progress.add_task("starting", total=1.0, left="", state="")
+        self.began = self.ends = time.monotonic()
+
+    @contextmanager
+    def results(self) -> Iterator[None]:
+        self.progress.stop()
+        try:
+            yield
+        finally:
+            self.progress.start()
 
     def show(self, text: str, seconds: float) -> None:
-        done = sum(self.left.taken)
+        self.ends = time.monotonic() + seconds
+        self.progress.update(self.task, description=text)
+        self.tick("")
+
+    def tick(self, state: str) -> None:
+        """Show what is done now, and the time that is left now."""
+        now = time.monotonic()
+        left = max(self.ends - now, 1.0)
         self.progress.update(
             self.task,
-            description=text,
-            completed=done,
-            total=done + max(seconds, 0.1),
-            left=f"{duration(seconds)} left",
+            completed=now - self.began,
+            total=now - self.began + left,
+            left=f"about {duration(left)} left",
+            state=state,
         )
 
     def say(self, text: str) -> None:
         self.progress.console.print(text, markup=False, highlight=False)
 
     def phase(self, adapter: str, text: str) -> None:
-        self.progress.update(self.task, state=text)
+        self.tick(text)
 
     def steps(self, adapter: str, done: int, total: int, loss: float) -> None:
-        self.progress.update(self.task, state=f"step {done} of {total}")
+        self.tick(f"step {done} of {total}")
 
 
 def duration(seconds: float) -> str:

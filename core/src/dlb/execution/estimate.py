@@ -17,7 +17,6 @@ from dlb import record
 from dlb.errors import RecordError
 from dlb.execution import kept_proofs
 from dlb.execution.measure import TRIAL_SECONDS, TRIAL_STEPS, Plan
-from dlb.matrix import SweepCell
 from dlb.measure.steady import WARMUP_SECONDS
 from dlb.provenance import available_cores
 from dlb.record import StoredRecord
@@ -76,14 +75,24 @@ def total_seconds(estimates: Sequence[Estimate], plan: Plan | None) -> float:
     return runs + (rounds if plan.budget_seconds is None else min(rounds, plan.budget_seconds))
 
 
-def estimate(cells: Sequence[SweepCell], plan: Plan | None) -> list[Estimate]:
-    """What each cell will cost."""
-    out = cells[0].request.out
-    earlier = _earlier(out, {cell.adapter for cell in cells}) if out is not None else {}
-    keys = kept_proofs.proof_keys([cell.request for cell in cells])
+def estimate(
+    requests: Sequence[Request], plan: Plan | None, kept: bool | None = None
+) -> list[Estimate]:
+    """What each request, of one adapter, will cost; all have one folder for results.
+
+    Args:
+        kept: whether one proof of all together is kept; None to look for one of each.
+    """
+    adapters = [request.environments[0].adapter for request in requests]
+    out = requests[0].out
+    earlier = _earlier(out, set(adapters)) if out is not None else {}
+    if kept is None:
+        proofs = [kept_proofs.is_kept(key) for key in kept_proofs.proof_keys(requests)]
+    else:
+        proofs = [kept] * len(requests)
     return [
-        _estimate(cell.request, plan, earlier.get(cell.adapter, ()), kept_proofs.is_kept(key))
-        for cell, key in zip(cells, keys)
+        _estimate(request, plan, earlier.get(adapter, ()), proof)
+        for request, adapter, proof in zip(requests, adapters, proofs)
     ]
 
 

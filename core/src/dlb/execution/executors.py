@@ -15,9 +15,10 @@ from dlb import record
 from dlb.errors import DlbError, RecordError, RequestError, UnknownNameError
 from dlb.execution.measure import Plan
 from dlb.execution.remote_cell import Returned, job_of, run_cell, unpack
-from dlb.execution.sweep import SweepReporter, Swept, begin_sweep
+from dlb.execution.sweep import Swept, begin_sweep
 from dlb.failure import Failure
 from dlb.matrix import SweepCell
+from dlb.request import Reporter
 from dlb.results import measurement as measurements
 from dlb.results import sweep as results
 from dlb.results.sweep import CellState, Sweep
@@ -59,7 +60,7 @@ def make_executor(word: str) -> Executor:
 
 
 def sweep_on(
-    executor: Executor, cells: Sequence[SweepCell], plan: Plan | None, reporter: SweepReporter
+    executor: Executor, cells: Sequence[SweepCell], plan: Plan | None, reporter: Reporter
 ) -> Swept:
     """Run every cell as a job of its own; arguments and errors as :func:`dlb.execution.sweep.sweep`.
 

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,7 +79,8 @@ class Plan:
         margin: cells that differ by less count as the same.
         trial_steps: steps of a trial; None for those of some seconds, but no more than the run's.
         steady: which steps of a trial count.
-        repeats: how often a trial is repeated that was disturbed, or had no steady state.
+        repeats: how often a trial is repeated that was disturbed, or had no steady state; none is, once
+            other work disturbed every trial of a round.
     """
 
     rounds: int = PILOT_ROUNDS
@@ -117,7 +118,7 @@ def measure_cells(
     plan: Plan,
     reporter: Reporter,
     varied: Sequence[Mapping[str, Any]] = (),
-    on_trial: Callable[[Trial, int, int], None] = lambda trial, number, count: None,
+    places: Sequence[int] | None = None,
 ) -> Measurement:
     """Time cells, in rounds of fresh processes.
 
@@ -125,7 +126,7 @@ def measure_cells(
         measured: of each cell, the request of one adapter, and the record that has its proof. All have the
             same folder for results.
         varied: of each cell, the settings that tell it from the others; empty if that is its adapter.
-        on_trial: is called when a trial begins, with its number, from 0, and how many are planned.
+        places: of each cell, its number for the reporter; None for those in order.
 
     Returns:
         the measurement; its file is written after every trial.
@@ -158,6 +159,8 @@ def measure_cells(
         for (request, _), cell in zip(measured, measurement.cells)
     ]
     blocks = _count_blocks([record for _, record in measured], measurement.cells)
+    places = range(len(measured)) if places is None else places
+    busy = False  # whether repetitions would be disturbed as well
     began = time.monotonic()
     used = sum(_seconds(trial) for trial in measurement.trials)
     with scratch_folder() as folder:
@@ -173,24 +176,40 @@ def measure_cells(
                 count = measurement.rounds * (len(measurement.cells) + 1)
                 started = count - len(left)
                 for group in _groups(left, plan.order):
-                    for number, trial in enumerate(group, started):
-                        on_trial(trial, number, count)
-                    started += len(group)
                     attempts = [
                         _Attempt(
                             trial, cell_requests[trial.cell], prepared[trial.cell], reporter, out
                         )
                         for trial in group
                     ]
+                    numbers = range(started, started + len(group))
+                    started += len(group)
                     if plan.order == "alternating":
+                        for number, trial in zip(numbers, group):
+                            reporter.trial(places[trial.cell], number, count)
                         measurement = _run_side_by_side(measurement, attempts, blocks)
-                    else:
-                        measurement = _run_trial(measurement, attempts[0], plan.repeats)
-                    results.write(measurement, out)
+                        results.write(measurement, out)
+                    for repeat in range(1 + plan.repeats if plan.order != "alternating" else 0):
+                        for number, attempt in zip(numbers, attempts):
+                            if _needs(measurement, attempt.trial, repeat):
+                                reporter.trial(places[attempt.trial.cell], number, count)
+                                ended = _run_attempt(
+                                    measurement, attempt, repeat, threading.Event()
+                                )
+                                measurement = _with_trials(measurement, [ended])
+                                results.write(measurement, out)
+                        busy = busy or _all_disturbed(measurement, group, plan.order)
+                        if busy:
+                            break
                     spent = used + time.monotonic() - began
-                    if _round_is_over(measurement) and _ends_here(measurement, plan, spent):
-                        break
+                    if _round_is_over(measurement):
+                        if _ends_here(measurement, plan, spent):
+                            break
+                        if started < count:
+                            reporter.round_ended(measurement)
                 measurement = _after_rounds(measurement, plan, used + time.monotonic() - began)
+                if not measurement.ended:
+                    reporter.round_ended(measurement)
         except KeyboardInterrupt:
             measurement = msgspec.structs.replace(measurement, ended="interrupted")
     results.write(measurement, out)
@@ -324,12 +343,13 @@ def _left(measurement: Measurement, plan: Plan) -> Iterator[Trial]:
 
 
 def _groups(trials: Sequence[Trial], order: Order) -> Iterator[list[Trial]]:
-    """The trials that are run at once: a whole round of those that alternate, one of any other."""
-    if order != "alternating":
-        yield from ([trial] for trial in trials)
-        return
-    for _, group in itertools.groupby(trials, key=lambda trial: trial.round):
+    """What is repeated, if at all, after all of it was run once: a round, or in isolation a cell's trials."""
+    for _, group in itertools.groupby(trials, key=lambda trial: _group_of(trial, order)):
         yield list(group)
+
+
+def _group_of(trial: Trial | TrialResult, order: Order) -> int:
+    return trial.cell if order == "isolated" else trial.round
 
 
 @dataclass(frozen=True)
@@ -343,15 +363,31 @@ class _Attempt:
     out: Path
 
 
-def _run_trial(measurement: Measurement, attempt: _Attempt, repeats: int) -> Measurement:
-    """The measurement with a trial; with several attempts, if it was disturbed or never steady."""
-    for number in range(1 + repeats):
-        result = _run_attempt(measurement, attempt, number, threading.Event())
-        measurement = msgspec.structs.replace(measurement, trials=(*measurement.trials, result))
-        usable = not result.disturbed and result.median is not None
-        if usable or result.failure is not None:
-            break
-    return measurement
+def _with_trials(measurement: Measurement, ended: Sequence[TrialResult]) -> Measurement:
+    return msgspec.structs.replace(measurement, trials=(*measurement.trials, *ended))
+
+
+def _needs(measurement: Measurement, trial: Trial, repeat: int) -> bool:
+    """Whether a trial is run now: for the first time, or again since it was disturbed or never steady."""
+    if repeat == 0:
+        return True
+    place = (trial.round, trial.cell, trial.again)
+    last = next(
+        each
+        for each in reversed(measurement.trials)
+        if (each.round, each.cell, each.again) == place
+    )
+    return last.failure is None and (last.disturbed or last.median is None)
+
+
+def _all_disturbed(measurement: Measurement, group: Sequence[Trial], order: Order) -> bool:
+    """Whether other work disturbed every trial of a group, so that it would disturb repetitions too."""
+    group_number = _group_of(group[0], order)
+    return all(
+        trial.disturbed
+        for trial in measurement.trials
+        if trial.attempt == 0 and _group_of(trial, order) == group_number
+    )
 
 
 def _run_side_by_side(
@@ -374,7 +410,7 @@ def _run_side_by_side(
             stop.set()
             turns.stop()
             raise
-    return msgspec.structs.replace(measurement, trials=(*measurement.trials, *ended))
+    return _with_trials(measurement, ended)
 
 
 def _count_blocks(records: Sequence[Record], cells: Sequence[Cell]) -> int:

@@ -18,9 +18,10 @@ import msgspec
 from dlb import documents
 from dlb.errors import DlbError, RecordError, RequestError
 from dlb.execution.measure import Plan
-from dlb.execution.sweep import SilentSweep, sweep
+from dlb.execution.sweep import sweep
 from dlb.failure import Failure, failure_of
 from dlb.matrix import Settings, SweepCell
+from dlb.progress import Silent
 from dlb.workload.files import from_document, to_document
 
 __all__ = ["Returned", "job_of", "run_cell", "unpack"]
@@ -110,7 +111,7 @@ def _run(job: bytes, out: Path) -> Returned:
         make = request_maker(from_document(told.workload), None, environments, out)
         request = make(environments[0], Settings(**options))
         plan = None if told.plan is None else msgspec.convert(told.plan, Plan)
-        swept = sweep([SweepCell(request, told.varied)], plan, SilentSweep())
+        swept = sweep([SweepCell(request, told.varied)], plan, Silent())
     except DlbError as error:
         return Returned(failure=failure_of(error))
     (cell,) = swept.sweep.cells

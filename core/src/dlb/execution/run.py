@@ -73,7 +73,10 @@ class Outcome:
 
 
 def run(
-    request: Request, reporter: Reporter, workers: Mapping[str, Workers] | None = None
+    request: Request,
+    reporter: Reporter,
+    workers: Mapping[str, Workers] | None = None,
+    key: str | None = None,
 ) -> Outcome:
     """Run a workload on adapters, prove them the same, and record each.
 
@@ -83,6 +86,7 @@ def run(
     Args:
         workers: running workers by adapter, to run several workloads in; only without a strategy.
             Other adapters get new workers, which end with the run.
+        key: that of the request's kept proof, if it is known already.
 
     Raises:
         RequestError: the request is wrong; nothing was started.
@@ -92,7 +96,10 @@ def run(
     if request.out is not None:
         record.check_folder(request.out)
     with limited_products(request.at_once), scratch_folder() as folder:
-        key = kept_proofs.proof_key(request) if request.command == "run" else ""
+        if request.command != "run":
+            key = ""
+        elif key is None:
+            key = kept_proofs.proof_key(request)
         kept = None if request.prove_again else kept_proofs.find(key)
         request = replace(request, proven=kept is not None)
         prepared = prepare(request, folder)
@@ -120,6 +127,9 @@ def _run_all(
         certificate = _certify(request, runs, kept)
         records.append(_record(request, prepared, adapter_run, certificate, began, machine))
         _write(records[-1], request)
+        so_far = _certify(request, runs, kept, across=kept is None)
+        status = so_far.status(adapter_run.adapter)
+        reporter.recorded(msgspec.structs.replace(records[-1], certificate=so_far, proof=status))
 
     try:
         with closing(_run_each(request, prepared, reporter, workers, ended)) as finished:

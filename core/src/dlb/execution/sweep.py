@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -25,7 +25,6 @@ from dlb.failure import Failure, failure_of
 from dlb.matrix import SweepCell
 from dlb.measure.comparison import Compared, figures_by_round
 from dlb.measure.ratios import Ratio, Word, ratio_unpaired, word_for
-from dlb.progress import Silent
 from dlb.proof.certificate import ProofStatus
 from dlb.record import Record, StoredRecord
 from dlb.request import Reporter, Request
@@ -37,39 +36,11 @@ from dlb.workload import workload_hash
 
 __all__ = [
     "CellResult",
-    "SilentSweep",
-    "SweepReporter",
     "Swept",
     "begin_sweep",
     "sweep",
     "sweep_groups",
 ]
-
-
-class SweepReporter(Reporter, Protocol):
-    """Receives the progress of a sweep, too."""
-
-    def cell(self, place: int) -> None:
-        """A cell is proven and trained now."""
-
-    def cell_ended(self, place: int, ended: Record | None) -> None:
-        """It has ended, with its record; None if it has none."""
-
-    def trial(self, place: int, number: int, count: int) -> None:
-        """The trial ``number`` of ``count``, from 0, of the cell ``place`` begins."""
-
-
-class SilentSweep(Silent):
-    """Reports nothing."""
-
-    def cell(self, place: int) -> None:
-        pass
-
-    def cell_ended(self, place: int, ended: Record | None) -> None:
-        pass
-
-    def trial(self, place: int, number: int, count: int) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -210,7 +181,7 @@ def _with_trials(
     speeds = [each.samples_per_second for each in trials if each.samples_per_second is not None]
     return replace(
         result,
-        proof=result.proof if all(each.sound for each in trials) else "unproven",
+        proof="unproven" if any(each.unproven for each in trials) else result.proof,
         seconds=compared.seconds,
         samples_per_second=math.fsum(speeds) / len(speeds) if speeds else None,
         ratio=compared.ratio,
@@ -218,7 +189,7 @@ def _with_trials(
     )
 
 
-def sweep(cells: Sequence[SweepCell], plan: Plan | None, reporter: SweepReporter) -> Swept:
+def sweep(cells: Sequence[SweepCell], plan: Plan | None, reporter: Reporter) -> Swept:
     """Prove, train and record every cell; then measure all that did not fail, in rounds.
 
     Args:
@@ -234,7 +205,7 @@ def sweep(cells: Sequence[SweepCell], plan: Plan | None, reporter: SweepReporter
 
 
 def sweep_groups(
-    groups: Sequence[Sequence[SweepCell]], plan: Plan | None, reporter: SweepReporter
+    groups: Sequence[Sequence[SweepCell]], plan: Plan | None, reporter: Reporter
 ) -> list[Swept]:
     """Sweeps that go on as one: each group of cells is proven, then measured in rounds of its own.
 
@@ -408,7 +379,7 @@ def _measured(
     records: Sequence[Record | None],
     places: range,
     plan: Plan | None,
-    reporter: SweepReporter,
+    reporter: Reporter,
     out: Path,
 ) -> Swept:
     """A group of cells with its measurement.
@@ -435,9 +406,7 @@ def _measured(
             plan,
             reporter,
             varied=[cells[place].varied for place, _, _ in chosen],
-            on_trial=lambda trial, number, count: reporter.trial(
-                chosen[trial.cell][1], number, count
-            ),
+            places=[own for _, own, _ in chosen],
         )
     interrupted = measurement is not None and measurement.ended == "interrupted"
     return _part(

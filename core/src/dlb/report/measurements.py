@@ -42,9 +42,9 @@ def measurement_table(measurement: Measurement, baseline: int = 0) -> Table:
                 _apart(measurement, compared.cell),
                 _milliseconds(_mean(own)),
                 _per_second(own),
-                *_ratio_cells(compared),
+                *_ratio_cells(compared, baseline),
                 ", ".join(_kinds(own)),
-                cell.proof if all(trial.sound for trial in own) else "unproven",
+                "unproven" if any(trial.unproven for trial in own) else cell.proof,
             ]
         )
     columns = [
@@ -115,9 +115,11 @@ def _middle(values: list[float], digits: int) -> str:
     return f"{statistics.median(values):,.{digits}f}" if values else "-"
 
 
-def _ratio_cells(compared: Compared) -> list[str]:
+def _ratio_cells(compared: Compared, baseline: int) -> list[str]:
+    if compared.seconds is None:
+        return ["-", "", "not measured"]
     if compared.ratio is None or compared.word is None:
-        return ["1" if compared.seconds is not None else "-", "", ""]
+        return ["1" if compared.cell == baseline else "-", "", ""]
     ratio = compared.ratio
     return [f"{ratio.ratio:.3f}", interval_text(ratio), compared.word]
 
@@ -208,8 +210,8 @@ def measurement_lines(measurement: Measurement) -> list[str]:
     for trial in measurement.trials:
         adapter = cell_names(measurement)[trial.cell]
         if trial.failure is not None:
-            lines.append(f"{adapter}, round {trial.round + 1} failed: {trial.failure.line}")
-        elif not trial.sound:
+            lines.append(f"{adapter}, round {trial.round + 1}: not measured: {trial.failure.line}")
+        if trial.unproven:
             wrong = [check for check, verdict in trial.checks.items() if verdict != "passed"]
             lines.append(
                 f"{adapter}, round {trial.round + 1}: {', '.join(wrong) or 'no check'}: not proven"

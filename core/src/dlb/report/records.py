@@ -23,6 +23,7 @@ __all__ = [
     "divergences_table",
     "further_lines",
     "provenance_table",
+    "record_line",
     "result_lines",
     "results_table",
     "share_text",
@@ -49,6 +50,29 @@ def results_table(records: Sequence[Record]) -> Table:
     columns += ["accuracy", "threads", "proof"]
     rows = [_result_row(record) for record in records]
     return Table(columns, rows, title, right=columns[2:9])
+
+
+def record_line(record: Record) -> str:
+    """One adapter's result: the status of its proof, the first check that did not pass, times and quality."""
+    name = with_variant(record.adapter, record.options.variant)
+    if record.failure:
+        return f"{name}: failed, {record.proof}: {record.failure.line}"
+    parts = []
+    timing, quality = record.timing, record.quality
+    if timing is not None:
+        parts.append(f"{timing.median * 1e3:.2f} ms a step")
+        parts.append(f"{timing.samples_per_second:,.0f} samples/s")
+    if quality is not None and quality.losses:
+        last = quality.losses[-1]
+        parts.append("loss not a number" if last is None else f"loss {loss_text(last)}")
+        if quality.test_accuracy is not None:
+            parts.append(f"accuracy {share_text(quality.test_accuracy)}")
+    certificate = record.certificate
+    if record.proof != "proven" and certificate is not None:
+        own = [result for result in certificate.checks if result.adapter == record.adapter]
+        verdict = "failed" if record.proof == "deviates" else "not run"
+        parts += [f"{each.check}: {verdict}" for each in own if each.verdict == verdict][:1]
+    return f"{name}: {record.proof}; {', '.join(parts)}"
 
 
 def result_lines(records: Sequence[Record]) -> Iterator[str]:

@@ -167,8 +167,16 @@ class TrialResult(_Part, frozen=True, kw_only=True):
 
     @property
     def sound(self) -> bool:
-        """Whether every check of the timed model passed."""
-        return self.failure is None and set(self.checks.values()) == {"passed"}
+        """Whether it was measured, and every check of the timed model passed."""
+        return self.failure is None and not self.unproven
+
+    @property
+    def unproven(self) -> bool:
+        """Whether a check of the timed model did not pass. A trial that failed before its checks was not
+        measured, which says nothing of the model."""
+        if self.failure is not None:
+            return "failed" in self.checks.values()
+        return set(self.checks.values()) != {"passed"}
 
 
 class Measurement(_Part, frozen=True, kw_only=True):

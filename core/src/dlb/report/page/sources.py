@@ -46,7 +46,7 @@ class Measured:
         """The status of a cell: that of its proof, if every trial passed its own checks."""
         cell: Cell = self.measurement.cells[place]
         own = [each for each in self.measurement.trials if each.cell == place]
-        return cell.proof if all(each.sound for each in own) else "unproven"
+        return "unproven" if any(each.unproven for each in own) else cell.proof
 
     def series_of(self, trial: TrialResult) -> dict[str, Array]:
         """The series of a trial; empty if they are not there.

@@ -98,7 +98,8 @@ def _trial_row(title: str, trial: TrialResult, seconds: Array) -> list[str]:
     remarks = ["second of its round"] if trial.again else []
     remarks += ["disturbed"] if trial.disturbed else []
     remarks += [f"repetition {trial.attempt}"] if trial.attempt else []
-    remarks += [] if trial.sound else ["not proven"]
+    remarks += ["not measured"] if trial.failure else []
+    remarks += ["not proven"] if trial.unproven else []
     longest = seconds[np.isfinite(seconds)].max() * 1e3 if np.isfinite(seconds).any() else None
     return [
         title,
