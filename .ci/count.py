@@ -1,10 +1,15 @@
-"""Add up the tests that pytest reported, one JUnit file an environment; fail when there are none."""
+"""Add up the tests that pytest reported, one JUnit file an environment; fail when there are none.
+
+Prints the seconds of each suite, and those of the slowest tests."""
 
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+SLOWEST = 20
+
 passed = failed = skipped = 0
+rows, tests = [], []
 for path in sorted(Path(sys.argv[1]).glob("*.xml")):
     suite = ElementTree.parse(path).getroot().find("testsuite")
     total, bad, left = (
@@ -12,7 +17,15 @@ for path in sorted(Path(sys.argv[1]).glob("*.xml")):
         int(suite.get("failures")) + int(suite.get("errors")),
         int(suite.get("skipped")),
     )
-    print(f"{path.stem}: {total - bad - left} passed, {bad} failed, {left} skipped")
+    rows.append((float(suite.get("time")), path.stem, total - bad - left, bad, left))
     passed, failed, skipped = passed + total - bad - left, failed + bad, skipped + left
+    for case in suite.iter("testcase"):
+        place = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
+        tests.append((float(case.get("time", 0)), f"{path.stem}  {place}"))
+for seconds, name, good, bad, left in sorted(rows, reverse=True):
+    print(f"{seconds:7.0f} s  {name}: {good} passed, {bad} failed, {left} skipped")
+print(f"The slowest {SLOWEST}:")
+for seconds, place in sorted(tests, reverse=True)[:SLOWEST]:
+    print(f"{seconds:7.1f} s  {place}")
 print(f"{passed} passed, {failed} failed, {skipped} skipped")
 sys.exit(0 if passed and not failed else 1)

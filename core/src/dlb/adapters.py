@@ -6,18 +6,23 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dlb.errors import EnvironmentMissing, PluginError, UnknownNameError, WorkerError
+from dlb.errors import DlbError, EnvironmentMissing, PluginError, UnknownNameError, WorkerError
 from dlb.scratch import scratch_folder
 from dlb_worker.plugins import load_plugins
+
+if TYPE_CHECKING:
+    from dlb.environments import Finding
 
 __all__ = [
     "AdapterEnvironment",
     "adapter_environments",
     "adapters_of_models",
     "check_strategy",
+    "describe_adapter",
     "describe_environment",
+    "diagnose",
     "find_adapters",
     "known_adapters",
 ]
@@ -89,7 +94,8 @@ def find_adapters(
     from dlb import environments
 
     available = adapter_environments()
-    requested = list(dict.fromkeys(names)) or list(available)
+    called = (environments.adapter_called(name, available) for name in names)
+    requested = list(dict.fromkeys(called)) or list(available)
     if not requested:
         known = " ".join(sorted(environments.KNOWN))
         raise EnvironmentMissing(
@@ -103,7 +109,7 @@ def find_adapters(
             raise UnknownNameError(
                 "adapter",
                 name,
-                {*environments.KNOWN, *available},
+                {*environments.KNOWN, *environments.also_known(), *available},
                 f"an adapter by others is installed with: dlb env create {name} --from DIR",
             )
     result = []
@@ -127,9 +133,14 @@ def adapters_of_models(names: Iterable[str]) -> dict[str, str]:
     A model is called as its adapter, or, so that one adapter may have several, ``ADAPTER-WORD``. If no
     adapter fits, the name itself is returned, which :func:`find_adapters` refuses.
     """
-    known = sorted(known_adapters(), key=len, reverse=True)
+    from dlb import environments
+
+    installed = known_adapters()
+    known = sorted({*installed, *environments.also_known()}, key=len, reverse=True)
     return {
-        name: next((each for each in known if f"{name}-".startswith(f"{each}-")), name)
+        name: environments.adapter_called(
+            next((each for each in known if f"{name}-".startswith(f"{each}-")), name), installed
+        )
         for name in names
     }
 
@@ -148,6 +159,44 @@ def describe_environment(environment: AdapterEnvironment) -> dict[str, Any]:
     with scratch_folder() as scratch:
         with worker_group(Launch(environment.adapter, environment.python, scratch)) as group:
             return group.call("describe")[0]
+
+
+def describe_adapter(environment: AdapterEnvironment) -> tuple[dict[str, Any] | None, str]:
+    """What an environment says of its adapter; None and the reason if it cannot be used."""
+    try:
+        described = describe_environment(environment)
+    except DlbError as error:
+        return None, str(error)
+    entry = next((a for a in described["adapters"] if a["name"] == environment.adapter), None)
+    reasons = [broken["reason"] for broken in described["broken"]]
+    return entry, "" if entry else "; ".join(reasons) or "its plugin is not there"
+
+
+def diagnose(name: str) -> list[Finding]:
+    """What is right and wrong with an adapter's environment, each with the command that fixes it.
+
+    Raises:
+        RequestError: the name cannot be an adapter's.
+    """
+    from dlb import environments
+    from dlb.environments import Finding, distribution_of
+
+    environment = adapter_environments().get(name)
+    findings = []
+    if environment is None or environment.where != HERE:
+        findings = environments.doctor(name)
+        remedy = f"dlb env create {name}"
+    else:
+        findings = [Finding("ok", f"it is installed next to dlb, for {environment.python}")]
+        remedy = f"{environment.python} -m pip install --force-reinstall {distribution_of(name)}"
+    if environment is not None and all(finding.severity != "error" for finding in findings):
+        entry, reason = describe_adapter(environment)
+        if entry is None:
+            findings.append(Finding("error", f"it cannot be used: {reason}", remedy))
+        else:
+            title = f"{entry['title']} {entry['framework_version']}"
+            findings.append(Finding("ok", f"it works: {title}"))
+    return findings
 
 
 def check_strategy(strategy: str, required: Sequence[AdapterEnvironment]) -> None:

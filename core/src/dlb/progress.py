@@ -35,7 +35,7 @@ class Rate:
 
     def update(self, adapter: str, done: int, now: float) -> float:
         """Steps per second after this report; 0 while it is not known."""
-        if done <= self._last.get(adapter, -1):  # a new process has begun to train
+        if done < self._last.get(adapter, -1):  # a new process has begun to train
             del self._first_reports[adapter]
         self._last[adapter] = done
         began, first = self._first_reports.setdefault(adapter, (now, done))

@@ -48,7 +48,10 @@ def read_toml(
         document: dict[str, Any] = msgspec.toml.decode(content)
     # The parser recurses into nested values, and refuses numbers of thousands of digits.
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise error_type(f"not a {noun}: {' '.join(str(error).split())}", path=path) from None
+        reason = " ".join(str(error).split())
+        if reason.startswith("Invalid value"):
+            reason += "; text needs quotation marks"
+        raise error_type(f"not a {noun}: {reason}", path=path) from None
     return document
 
 

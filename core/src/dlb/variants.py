@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dlb.adapters import AdapterEnvironment, describe_environment
+from dlb.environments import adapter_called
 from dlb.errors import RequestError, WorkerError
 
 __all__ = ["choose", "offers_of"]
@@ -36,6 +37,7 @@ def choose(
     if len({(adapter, name) for adapter, name, _ in parsed}) < len(parsed):
         raise RequestError(f"--variant {' '.join(words)}: give each choice once")
     offers = _offers(environments)
+    parsed = [(adapter_called(adapter, offers), name, value) for adapter, name, value in parsed]
     for adapter in (adapter for adapter, _, _ in parsed if adapter and adapter not in offers):
         raise RequestError(
             f"--variant {adapter}: not an adapter of this request; it has {', '.join(offers)}"

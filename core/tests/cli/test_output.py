@@ -15,6 +15,8 @@ import pytest
 from dlb_process import PATIENCE, TESTS, Dlb
 
 import dlb
+from dlb.cli import COMMANDS as CLI_COMMANDS
+from dlb.cli import FIRST_WORDS
 from dlb.progress import Rate
 
 COMMANDS = [
@@ -78,13 +80,46 @@ def test_a_loss_that_diverged_keeps_to_its_column(dlb: Dlb) -> None:
     assert not re.search(r"\d{6}", ended.out + ended.err)
 
 
-def test_progress_is_plain_lines_where_there_is_no_terminal(dlb: Dlb) -> None:
-    ended = dlb.run()
-    lines = ended.err.splitlines()
-    assert lines[0] == "example: starting" and lines[-1] == "example: done"
-    assert "example: training" in lines
+def test_dlb_alone_says_what_one_can_do(dlb: Dlb) -> None:
+    ended = dlb()
+    assert ended.status == 0 and ended.err == ""
+    for _, *commands in FIRST_WORDS:
+        for command in commands:
+            words = command.split()
+            assert command in ended.out and words[1] in CLI_COMMANDS
+
+
+def test_the_doctor_and_the_list_agree(dlb: Dlb) -> None:
+    listed = dlb("list", "adapters", "--json").document["adapters"]
+    installed = {row["adapter"] for row in listed if row["state"] == "installed"}
+    findings = dlb("env", "doctor", "--json").document["findings"]
+    assert installed == {row["name"] for row in findings if row["severity"] == "ok"}
+    assert "example" in installed and dlb("env", "doctor", "example").status == 0
+
+
+def test_a_run_says_what_it_will_do_and_what_it_knows(dlb: Dlb) -> None:
+    ended = dlb.run("--on", "example", "--on", "faulty", "--rounds", 2, "--repeats", 0)
+    plan, *lines = [line for line in ended.err.splitlines() if "other processes" not in line]
+    assert plan.startswith(
+        "dlb: mlp on example, faulty: 2 to prove; then 2 rounds of 3 new processes "
+    )
+    assert re.fullmatch("adapter 1 of 2: example; about .* left", lines[0])
+    assert "example: starting" in lines and "example: training" in lines
     assert any(line.startswith("example: step 20 of 20, loss ") for line in lines)
+    assert [line for line in lines if line.startswith("trial 6 of 6: ")]
     assert "\x1b" not in ended.err + ended.out and "\r" not in ended.err
+    shown = ended.out.splitlines()
+    assert re.match(r"example: proven; .* ms a step, .*, accuracy .* \(after \d+ s\)", shown[0])
+    assert shown[1].startswith("faulty: proven; ")
+    texts = ("1 round of new processes", "2 rounds of new processes")
+    assert [ended.out.count(text) for text in texts] == [1, 1]
+    assert ended.out.index("audit, clock") < ended.out.index(texts[0]) < ended.out.index(texts[1])
+
+
+def test_verify_shows_each_adapter_when_it_is_proven(dlb: Dlb) -> None:
+    words = ("verify", TESTS / "workloads" / "mlp.toml", "--on", "example", "--group", "weights")
+    lines = dlb(*words).err.splitlines()
+    assert lines[-2:] == ["example: done", "example: unproven"]
 
 
 def test_progress_is_live_on_a_terminal(dlb: Dlb) -> None:
@@ -109,7 +144,8 @@ def test_progress_is_live_on_a_terminal(dlb: Dlb) -> None:
     os.close(ours)
     ended = dlb.finish(process)
     assert ended.status == 0 and ended.document["proven"]
-    assert b"\x1b[" in shown and b"20/20" in shown and b"training, loss" in shown
+    assert b"\x1b[" in shown and b" of 20" in shown
+    assert b"adapter 1 of 1: faulty" in shown and b" left" in shown
 
 
 @pytest.mark.parametrize("what", ["list adapters", "list adapters --json", "--help"])
@@ -215,3 +251,6 @@ def test_a_speed_is_of_steps_after_the_first_that_were_heard_of() -> None:
     assert rate.update("tf", 30, 100.001) == 0.0
     assert rate.update("torch", 10, 101.0) == 0.0
     assert rate.update("torch", 30, 103.0) == 10.0
+    # Another process of the same adapter starts again.
+    assert rate.update("torch", 2, 200.0) == 0.0
+    assert rate.update("torch", 22, 202.0) == 10.0

@@ -97,22 +97,34 @@ WORKLOADS: dict[str, tuple[tuple[str, str], tuple[str, ...]]] = {
         changed('"relu"', '"max_pool", kernel = [2, 2], stride = [2, 2]'),
         ("layer 'relu1' (max_pool)", "[32]"),
     ),
-    "unknown layer": (changed('"relu"', '"rleu"'), ("rleu", "node 'relu1'", "max_pool, mul, pad,")),
+    "unknown layer": (
+        changed('"relu"', '"rleu"'),
+        (
+            "model.nodes.relu1.layer.type: unknown value 'rleu'; did you mean 'relu'",
+            "max_pool, mul, pad,",
+        ),
+    ),
+    "layer of a framework": (changed('"relu"', '"Conv2D"'), ("'Conv2D'; did you mean 'conv'",)),
+    "field of a framework": (changed("out_features = 32", "units = 32"), ("mean 'out_features'",)),
     "no layer": (
         changed('{ type = "relu" }', "{}"),
-        ("`type`", "node 'relu1'", "max_pool, mul, pad,"),
+        ("relu1.layer: missing field 'type'", "max_pool, mul, pad,"),
     ),
     "unknown field": (
         changed("out_features = 32", "out_feature = 32"),
-        ("`out_feature`", "in node 'fc1'; type 'linear' needs out_features and can have bias, "),
+        (
+            "'out_feature'; did you mean 'out_features'",
+            "fc1",
+            "needs out_features and can have bias, ",
+        ),
     ),
     "no field": (
         changed("learning_rate = 0.05", ""),
-        ("`learning_rate`", "$.optimizer", "type 'sgd' needs learning_rate and can have momentum"),
+        ("optimizer: missing field 'learning_rate'", "needs learning_rate and can have momentum"),
     ),
     "unknown initialiser": (
         changed("out_features = 32", 'out_features = 32, init = { type = "norml" }'),
-        ("norml", "node 'fc1'; known: fill, normal, "),
+        ("fc1.layer.init.type: unknown value 'norml'; did you mean 'normal'", "fill, normal, "),
     ),
     "unknown kind": (changed("input = { ", 'input = { kind = "text", '), ("known: index, real",)),
     "unknown loss": (
@@ -208,7 +220,10 @@ def test_path_that_is_no_file(dlb: Dlb, path: str) -> None:
 
 #: Other commands, and what the line must say.
 COMMANDS: dict[str, tuple[list[str], tuple[str, ...]]] = {
-    "unknown command": (["rnu"], ("'rnu'", "dlb --help")),
+    "unknown command": (["rnu"], ("'rnu'; did you mean 'run'", "dlb --help")),
+    "unknown part": (["env", "crate"], ("did you mean 'create'", "dlb env --help")),
+    "framework's name": (["run", "lenet5", "--on", "tensorflow"], ("dlb env create tf",)),
+    "near a name": (["run", "lenet5", "--on", "pytroch"], ("did you mean 'pytorch'",)),
     "unknown workload": (["run", "lenet6"], ("'lenet6'", "did you mean 'lenet5'", ".toml")),
     "no workload": (["run"], ("WORKLOAD", "dlb run --help")),
     "unknown list": (["list", "adaptors"], ("adaptors", "adapters")),

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 import pytest
 
 from dlb.cli.sweep_progress import TimeLeft, duration
 from dlb.execution.estimate import Estimate, total_seconds
-from dlb.execution.measure import Plan
+from dlb.execution.measure import Plan, _all_disturbed, _needs
+from dlb.failure import Failure
+from dlb.measure.schedule import Trial
 from dlb.record import Options
+from dlb.report.measurements import measurement_lines, measurement_table
 from dlb.results.compared import batches_differ, cell_names, compared_cells
 from dlb.results.measurement import Cell, Measurement, TrialResult
 
@@ -102,3 +106,48 @@ def test_cells_with_other_batches_are_compared_by_the_time_of_a_sample() -> None
     alike = measured((32, 32), (0.010, 0.015))
     ratio = compared_cells(alike)[1].ratio
     assert not batches_differ(alike) and ratio is not None and ratio.ratio == pytest.approx(1.5)
+
+
+def test_a_trial_that_did_not_start_is_not_measured_and_takes_no_proof_away() -> None:
+    measurement = measured((32, 32), (0.010, 0.015))
+    failure = Failure(kind="WorkerError", message="worker 0 never reported within 60 s")
+    lost = [
+        msgspec.structs.replace(trial, median=None, failure=failure, checks={})
+        for trial in measurement.trials
+        if trial.cell == 1
+    ]
+    good = [
+        msgspec.structs.replace(trial, checks={"audit, steps": "passed"})
+        for trial in measurement.trials
+        if trial.cell == 0
+    ]
+    measurement = msgspec.structs.replace(measurement, trials=(*good, *lost))
+    rows = measurement_table(measurement).rows
+    assert [row[-1] for row in rows] == ["proven", "proven"]
+    assert rows[1][5:8] == ["-", "", "not measured"]
+    assert any(
+        line.endswith("not measured: worker 0 never reported within 60 s")
+        for line in measurement_lines(measurement)
+    )
+    wrong = msgspec.structs.replace(lost[0], checks={"weights float32": "failed"})
+    measurement = msgspec.structs.replace(measurement, trials=(*good, wrong))
+    assert [row[-1] for row in measurement_table(measurement).rows] == ["proven", "unproven"]
+
+
+def test_a_round_that_other_work_disturbed_throughout_is_not_repeated() -> None:
+    measurement = measured((32, 32), (0.010, 0.015))
+    round_0 = [Trial(0, cell, False, 0, 0) for cell in range(2)]
+
+    def disturbed(*cells: int) -> Measurement:
+        trials = [
+            msgspec.structs.replace(trial, disturbed=trial.round == 0 and trial.cell in cells)
+            for trial in measurement.trials
+        ]
+        return msgspec.structs.replace(measurement, trials=tuple(trials))
+
+    one, both = disturbed(1), disturbed(0, 1)
+    assert [_needs(one, trial, 0) for trial in round_0] == [True, True]
+    assert [_needs(one, trial, 1) for trial in round_0] == [False, True]
+    assert not _all_disturbed(one, round_0, "interleaved")
+    assert _all_disturbed(both, round_0, "interleaved")
+    assert not _all_disturbed(both, [Trial(1, 0, False, 0, 0)], "interleaved")

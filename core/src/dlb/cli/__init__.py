@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from dlb import __version__
+from dlb.cli.output import Group
 from dlb.errors import DlbError
 
 __all__ = ["main"]
@@ -43,7 +44,7 @@ COMMANDS = {
 INTERRUPTED = 130
 
 
-class Commands(click.Group):
+class Commands(Group):
     """dlb's own commands and those that plugins add, by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -78,14 +79,41 @@ def plugin_commands() -> dict[str, click.Command]:
     }
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+#: What one can do, and the command that does it: what ``dlb`` alone shows.
+FIRST_WORDS = (
+    ("see what is here", "dlb list adapters", "dlb list workloads"),
+    ("make environments", "dlb env create torch tf"),
+    ("prove, train and measure", "dlb run lenet5 --on torch --on tf"),
+    ("prove alone", "dlb verify lenet5 --on torch --on tf"),
+    ("prove a port of your own", "dlb port torch=net:make tf=knet:make"),
+    ("compare two ONNX files", "dlb diff one.onnx other.onnx"),
+    ("look at results", "dlb results list", "dlb report dlb-results"),
+)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+)
 @click.version_option(__version__, prog_name="dlb")
-def dlb() -> None:
+@click.pass_context
+def dlb(context: click.Context) -> None:
     """Prove that deep-learning frameworks ran the same model, and measure them.
 
     Exit status: 0 done and proven; 1 ran, and something differs or failed; 2 the request was
     wrong; 130 interrupted.
     """
+    if context.invoked_subcommand is not None:
+        return
+    click.echo(
+        f"dlb {__version__}: proves that frameworks ran the same model, then measures them\n"
+    )
+    for what, *commands in FIRST_WORDS:
+        for command in commands:
+            click.echo(f"  {what:26}{command}")
+            what = ""
+    click.echo("\nAll commands: dlb --help; one command: dlb run --help")
 
 
 def main(arguments: list[str] | None = None) -> None:

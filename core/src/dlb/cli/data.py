@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from dlb.cli.listing import list_command
-from dlb.cli.output import json_option, note
+from dlb.cli.output import Group, json_option, note
 
 __all__ = ["data_command"]
 
 
-@click.group("data")
+@click.group("data", cls=Group)
 def data_command() -> None:
     """List, fetch and find data sets. A folder in DLB_DATA_DIR is looked at first."""
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from dlb.cli.output import json_option, note, print_json, print_table
+from dlb.cli.output import Group, json_option, note, print_json, print_table
 
 __all__ = ["env_command"]
 
 
-@click.group("env")
+@click.group("env", cls=Group)
 def env_command() -> None:
     """Make, list, examine and remove the environments of adapters."""
 
@@ -42,7 +42,7 @@ def create(
     """
     from dlb import environments
 
-    for name in names:
+    for name in map(environments.adapter_called, names):
         environment = environments.create(
             name, source=source, python=python, constraint=constraint, report=note
         )
@@ -92,6 +92,8 @@ def remove(name: str) -> None:
     """Remove an environment; unregister one that was added with dlb env add."""
     from dlb import environments
 
+    made = [environment.name for environment in environments.list_all()]
+    name = environments.adapter_called(name, made)
     environments.remove(name)
     click.echo(f"{name}: removed")
 
@@ -100,14 +102,18 @@ def remove(name: str) -> None:
 @click.argument("name", required=False)
 @json_option
 def doctor(name: str | None, as_json: bool) -> int:
-    """Show what is wrong with an environment (all, without NAME), and how to fix it."""
+    """Show what is wrong with an adapter's environment (all, without NAME), and how to fix it."""
     from dlb import environments
+    from dlb.adapters import adapter_environments, diagnose
 
-    names = [name] if name else [environment.name for environment in environments.list_all()]
+    made = [environment.name for environment in environments.list_all()]
+    names = sorted({*made, *adapter_environments()})
+    if name:
+        names = [environments.adapter_called(name, names)]
     rows = [
-        [environment, finding.severity, finding.what, finding.remedy]
-        for environment in names
-        for finding in environments.doctor(environment)
+        [adapter, finding.severity, finding.what, finding.remedy]
+        for adapter in names
+        for finding in diagnose(adapter)
     ]
     if as_json:
         print_json(
@@ -116,5 +122,5 @@ def doctor(name: str | None, as_json: bool) -> int:
     elif rows:
         print_table(["name", "severity", "what", "remedy"], rows)
     else:
-        click.echo("no environments")
+        click.echo("no adapter is installed, here or in an environment; see: dlb list adapters")
     return int(any(row[1] == "error" for row in rows))

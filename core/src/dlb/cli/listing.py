@@ -60,24 +60,22 @@ def _descriptions() -> dict[str, Any]:
 
 def _adapters() -> tuple[list[str], list[list[Any]]]:
     from dlb import environments
-    from dlb.adapters import adapter_environments
+    from dlb.adapters import adapter_environments, describe_adapter
 
-    descriptions, installed = _descriptions(), adapter_environments()
+    installed = adapter_environments()
     rows: list[list[Any]] = []
     for name in sorted({*environments.KNOWN, *installed}):
         if name not in installed:
             framework = environments.KNOWN[name]
             rows.append([name, framework.title, "", "not installed", f"dlb env create {name}", {}])
             continue
-        entry = next((a for a in descriptions[name]["adapters"] if a["name"] == name), None)
+        entry, reason = describe_adapter(installed[name])
         if entry is None:
-            broken = "; ".join(b["reason"] for b in descriptions[name]["broken"])
-            state = descriptions[name].get("error") or broken or "its plugin is not there"
-            rows.append([name, "", "", f"broken: {state}", f"dlb env doctor {name}", {}])
+            rows.append([name, "", "", f"broken: {reason}", f"dlb env doctor {name}", {}])
         else:
-            state, variants = "installed", entry.get("variants", {})
             version, where = entry["framework_version"], installed[name].where
-            rows.append([name, entry["title"], version, state, where, variants])
+            variants = entry.get("variants", {})
+            rows.append([name, entry["title"], version, "installed", where, variants])
     return ["adapter", "framework", "version", "state", "where", "variants"], rows
 
 

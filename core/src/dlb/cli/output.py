@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dlb.report.table import Table
 
 __all__ = [
+    "Group",
     "json_option",
     "note",
     "print_json",
@@ -32,6 +33,20 @@ set_option = click.option(
     metavar="FIELD=VALUE",
     help="Change a field of the workload, as optimizer.learning_rate=0.01; repeat for several.",
 )
+
+
+class Group(click.Group):
+    """A group of commands that proposes the nearest name for one that it has not."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            from dlb.errors import UnknownNameError
+
+            hint = f"see: {ctx.command_path} --help"
+            raise UnknownNameError("command", args[0], self.list_commands(ctx), hint)
+        return super().resolve_command(ctx, args)
 
 
 def print_json(document: Any) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli.options import with_options
-from dlb.cli.output import json_option, note, print_json, print_table
+from dlb.cli.output import Group, json_option, note, print_json, print_table
 
 if TYPE_CHECKING:
     from dlb.results.index import Index
@@ -44,7 +44,7 @@ def chosen(function: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
-@click.group("results")
+@click.group("results", cls=Group)
 def results_command() -> None:
     """List, show and export what is in a results folder."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli.options import OUT
-from dlb.cli.output import json_option, note, print_json, print_table, print_warnings
+from dlb.cli.output import Group, json_option, note, print_json, print_table, print_warnings
 
 if TYPE_CHECKING:
     from dlb.execution.measure import Plan
@@ -34,7 +34,7 @@ _FORM = click.option(
 )
 
 
-@click.group("study")
+@click.group("study", cls=Group)
 def study_command() -> None:
     """Tables and figures of papers, measured again here."""
 

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from dlb.environments.doctor import Finding, doctor
 from dlb.environments.inspection import packages
-from dlb.environments.names import KNOWN, Framework, distribution_of
+from dlb.environments.names import (
+    KNOWN,
+    Framework,
+    adapter_called,
+    also_known,
+    distribution_of,
+)
 from dlb.environments.provision import add, create, ensure, remove
 from dlb.environments.record import Environment, find, list_all
 
@@ -18,7 +24,9 @@ __all__ = [
     "Environment",
     "Finding",
     "Framework",
+    "adapter_called",
     "add",
+    "also_known",
     "create",
     "distribution_of",
     "doctor",

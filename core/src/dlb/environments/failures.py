@@ -20,6 +20,9 @@ _NETWORK = re.compile(
 _OFFLINE = re.compile(r"network (was|connectivity is) disabled", re.IGNORECASE)
 # The index was reached, and refused the request.
 _ANSWERED = re.compile(r"http status (client|server) error", re.IGNORECASE)
+_HOST = re.compile(r"https?://(?:[^/@\s]*@)?([^/:\s)\x60]+)")
+#: Where uv finds torch's builds if UV_TORCH_BACKEND is set.
+_TORCH_HOST = "download.pytorch.org"
 _DOWNLOAD = re.compile(r"failed to download", re.IGNORECASE)
 _SPACE = re.compile(r"no space left on device|os error 28|disk quota exceeded", re.IGNORECASE)
 _PYTHON = re.compile(
@@ -57,11 +60,15 @@ def explain(output: str, *, making: bool, python: str, distribution: str) -> tup
             "install such a Python, or name one that fits with --python",
         )
     if unreachable:
-        first = (
-            "unset DLB_OFFLINE and UV_OFFLINE" if _OFFLINE.search(error) else "check the connection"
-        )
+        host = _HOST.search(error)
+        where = host[1] if host else "the package index"
+        first = f"check the connection to {where}"
+        if _OFFLINE.search(error):
+            first = "unset DLB_OFFLINE and UV_OFFLINE"
+        elif where == _TORCH_HOST:
+            first += ", or unset UV_TORCH_BACKEND, which takes packages from there"
         return (
-            "no network: could not reach the package index",
+            f"no network: could not reach {where}",
             f"{first}, or set PIP_FIND_LINKS or --from to a folder of wheels",
         )
     if _UNKNOWN.search(error) and (distribution in error or "dlb-worker" in error):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from dlb.errors import RequestError
 
-__all__ = ["KNOWN", "Framework", "check_name", "distribution_of"]
+__all__ = ["KNOWN", "Framework", "adapter_called", "also_known", "check_name", "distribution_of"]
 
 # A name becomes a folder and part of a distribution's name. It must not be a path, and must end as
 # distribution names do.
@@ -18,12 +19,13 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?")
 class Framework:
     """A framework, as it is known before its adapter is installed.
 
-    ``python`` is a version range such as ``>=3.10,<3.12``.
+    ``python`` is a version range such as ``>=3.10,<3.12``. ``also`` are other names by which people know it.
     """
 
     title: str
     home: str
     python: str
+    also: tuple[str, ...] = ()
 
 
 # Only for display, and to choose an interpreter when an adapter comes from an index. Any other name works
@@ -32,10 +34,28 @@ KNOWN: dict[str, Framework] = {
     "chainer": Framework("Chainer", "https://chainer.org", ">=3.10,<3.12"),
     "cntk": Framework("CNTK", "https://learn.microsoft.com/cognitive-toolkit", ">=3.6,<3.7"),
     "mxnet": Framework("Apache MXNet", "https://mxnet.apache.org", ">=3.10,<3.12"),
-    "tf": Framework("TensorFlow", "https://www.tensorflow.org", ">=3.10,<3.14"),
+    "tf": Framework(
+        "TensorFlow", "https://www.tensorflow.org", ">=3.10,<3.14", ("tensorflow", "keras")
+    ),
     "theano": Framework("Theano", "https://github.com/Theano/Theano", ">=3.8,<3.9"),
-    "torch": Framework("PyTorch", "https://pytorch.org", ">=3.10"),
+    "torch": Framework("PyTorch", "https://pytorch.org", ">=3.10", ("pytorch",)),
 }
+
+
+def adapter_called(name: str, available: Collection[str] = ()) -> str:
+    """The adapter that a user means: ``tf`` for ``tensorflow``; the name itself if it is an adapter's.
+
+    Args:
+        available: adapters that are installed, whose names stand for themselves.
+    """
+    if name in available:
+        return name
+    return next((known for known, each in KNOWN.items() if name in each.also), name)
+
+
+def also_known() -> list[str]:
+    """The other names of known frameworks."""
+    return [name for framework in KNOWN.values() for name in framework.also]
 
 
 def check_name(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dlb.errors import RequestError
-from dlb.workload.decoding import decode
+from dlb.workload.decoding import decode, did_you_mean
 from dlb.workload.files import check
 from dlb.workload.model import Workload
 
@@ -71,9 +71,12 @@ def _set(document: dict[str, Any], path: list[str], value: Any, change: str) -> 
         # An earlier change may have set the type; which fields that type has is checked later.
         typed = last and isinstance(fields, dict) and "type" in fields
         if not isinstance(fields, dict) or (name not in fields and not typed):
-            names = ", ".join(map(str, fields)) if isinstance(fields, dict) and fields else "none"
+            names = list(map(str, fields)) if isinstance(fields, dict) else []
             where = ".".join(path[:depth]) or "a workload"
-            raise RequestError(f"--set {change}: {where} has no field '{name}'; it has {names}")
+            raise RequestError(
+                f"--set {change}: {where} has no field '{name}'{did_you_mean(name, names)}; it has "
+                f"{', '.join(names) or 'none'}"
+            )
         if last:
             _replace(container, fields, name, value)
         container = fields[name]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -13,10 +15,26 @@ from dlb.workload.layers import type_name
 from dlb.workload.losses import SoftmaxCrossEntropy
 from dlb.workload.model import Workload
 
-__all__ = ["decode"]
+__all__ = ["decode", "did_you_mean"]
 
 #: The path of a value in a message of msgspec: ``... - at `$.model.nodes[0].layer` ``.
 _PATH = re.compile(r" - at `\$([^`]*)`$")
+#: What frameworks call layers and fields whose names here are not alike, in plain letters.
+_ELSEWHERE = {
+    "dense": ("linear",),
+    "fc": ("linear",),
+    "fullyconnected": ("linear",),
+    "convolution": ("conv",),
+    "filters": ("out_channels",),
+    "features": ("out_channels", "out_features"),
+    "units": ("out_features", "hidden_size"),
+    "padding": ("pads",),
+    "p": ("rate",),
+    "prob": ("rate",),
+    "lr": ("learning_rate",),
+    "crossentropy": ("softmax_cross_entropy",),
+    "mse": ("squared_error",),
+}
 
 
 def decode(document: Any, where: str) -> Workload:
@@ -46,24 +64,77 @@ def _with_loss_type(document: Any) -> Any:
 
 
 def _explain(message: str, document: Any) -> str:
-    """msgspec's message, with the name of the node and the valid choices."""
+    """msgspec's message in the words of a workload file, with the valid choices.
+
+    A place is named as ``--set`` takes it: ``model.nodes.conv1.layer.kernel``.
+    """
     match = _PATH.search(message)
     steps = re.findall(r"\w+", match[1]) if match else []
     kind: Type = msgspec.inspect.type_info(Workload)
-    node = ""
+    places = []
     for step in steps:
         if isinstance(kind, VarTupleType):
             kind, document = kind.item_type, document[int(step)]
-            node = str(document.get("name", "")) if isinstance(document, dict) else ""
-        elif isinstance(chosen := _choose_struct(kind, document), StructType):
-            fields = {field.encode_name: field.type for field in chosen.fields}
-            if step not in fields:
-                break
-            kind, document = fields[step], document[step]
-        else:
+            named = isinstance(document, dict) and document.get("name")
+            places.append(str(named or step))
+            continue
+        places.append(step)
+        if not isinstance(chosen := _choose_struct(kind, document), StructType):
             break
-    choices = _describe_choices(_choose_struct(kind, document), message)
-    return f"{message}{f' in node {node!r}' if node else ''}{f'; {choices}' if choices else ''}"
+        fields = {field.encode_name: field.type for field in chosen.fields}
+        if step not in fields:
+            # The tag of a union, such as a layer's type.
+            document = document.get(step) if isinstance(document, dict) else document
+            break
+        kind, document = fields[step], document[step]
+    where = f"{'.'.join(places)}: " if places else ""
+    text = message[: match.start()] if match else message
+    return where + _in_words(text, _choose_struct(kind, document))
+
+
+def _in_words(text: str, chosen: Type) -> str:
+    """What msgspec says of a struct, a type or a value, and the valid choices."""
+    quoted = re.search(r"[`'](.*)[`']$", text)
+    name = quoted[1] if quoted else ""
+    if isinstance(chosen, StructType) and " field `" in text:
+        needed = [field.encode_name for field in chosen.fields if field.required]
+        optional = [field.encode_name for field in chosen.fields if not field.required]
+        owner = f"{chosen.tag_field} '{chosen.tag}'" if chosen.tag else "it"
+        parts = [f"needs {', '.join(needed)}"] * bool(needed)
+        parts += [f"can have {', '.join(optional)}"] * bool(optional)
+        choices = f"{owner} {' and '.join(parts) or 'has no fields'}"
+        if "unknown" in text:
+            return f"unknown field '{name}'{did_you_mean(name, needed + optional)}; {choices}"
+        return f"missing field '{name}'; {choices}"
+    kinds = chosen.types if isinstance(chosen, UnionType) else (chosen,)
+    tags = sorted(str(member.tag) for member in kinds if isinstance(member, StructType))
+    if isinstance(chosen, LiteralType):
+        tags = [str(value) for value in chosen.values]
+    if not tags or text.startswith("Expected"):
+        return text[:1].lower() + text[1:]
+    if "missing" in text:
+        return f"missing field '{name}'; known: {', '.join(tags)}"
+    if not quoted:
+        return f"{text[:1].lower()}{text[1:]}; known: {', '.join(tags)}"
+    return f"unknown value '{name}'{did_you_mean(name, tags)}; known: {', '.join(tags)}"
+
+
+def did_you_mean(name: str, names: Sequence[str]) -> str:
+    """A question with the name that is meant, to follow another; "" if none is near.
+
+    Names of frameworks count as dlb's own: ``Conv2D`` is near ``conv``, and ``filters`` is ``out_channels``.
+    """
+    plain = {_plain(known): known for known in reversed(names)}
+    elsewhere = _ELSEWHERE.get(_plain(name), ())
+    near = [known for known in elsewhere if known in names] or [
+        plain[match] for match in difflib.get_close_matches(_plain(name), plain, n=1)
+    ]
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def _plain(name: str) -> str:
+    """A name without what frameworks write differently: case, underscores, the number of axes."""
+    return re.sub(r"_|[123]d$", "", name.lower())
 
 
 def _choose_struct(kind: Type, document: Any) -> Type:
@@ -72,20 +143,3 @@ def _choose_struct(kind: Type, document: Any) -> Type:
         if isinstance(member, StructType) and document.get(str(member.tag_field)) == member.tag:
             return member
     return kind
-
-
-def _describe_choices(chosen: Type, message: str) -> str:
-    """The valid choices of the field, type or value that a message is about; "" if unknown."""
-    if isinstance(chosen, StructType) and " field `" in message:
-        needed = ", ".join(field.encode_name for field in chosen.fields if field.required)
-        optional = ", ".join(field.encode_name for field in chosen.fields if not field.required)
-        title = f"{chosen.tag_field} '{chosen.tag}'" if chosen.tag else "it"
-        parts = [f"needs {needed}"] * bool(needed) + [f"can have {optional}"] * bool(optional)
-        return f"{title} {' and '.join(parts) or 'has no fields'}"
-    if isinstance(chosen, (StructType, UnionType)) and not message.startswith("Expected"):
-        kinds = chosen.types if isinstance(chosen, UnionType) else (chosen,)
-        tags = sorted(str(member.tag) for member in kinds if isinstance(member, StructType))
-        return f"known: {', '.join(tags)}"
-    if isinstance(chosen, LiteralType):
-        return f"known: {', '.join(map(str, chosen.values))}"
-    return ""

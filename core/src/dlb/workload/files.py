@@ -50,9 +50,10 @@ def load(name_or_path: str, plugin_paths: dict[str, Path] | None = None) -> Work
         return read(Path(str(paths[name_or_path])))
     if name_or_path.endswith(".toml") or "/" in name_or_path:
         return read(Path(name_or_path))
-    raise UnknownNameError(
-        "workload", name_or_path, paths, "or give the path of a .toml or .onnx file"
-    )
+    files = [f"{name_or_path}{end}" for end in (".toml", ".onnx")]
+    here = next((name for name in files if Path(name).is_file()), None)
+    hint = f"or the file here: {here}" if here else "or give the path of a .toml or .onnx file"
+    raise UnknownNameError("workload", name_or_path, paths, hint)
 
 
 def shipped_names() -> list[str]:
