@@ -19,6 +19,9 @@ from dlb.cli import COMMANDS as CLI_COMMANDS
 from dlb.cli import FIRST_WORDS
 from dlb.progress import Rate
 
+sys.path.insert(0, str(TESTS.parents[1] / "docs"))
+import follow
+
 COMMANDS = [
     "", "run", "verify", "port", "capture", "diff", "tune", "results", "compare", "list", "show", "export",
     "data", "data list", "data fetch", "data path",
@@ -114,6 +117,21 @@ def test_a_run_says_what_it_will_do_and_what_it_knows(dlb: Dlb) -> None:
     texts = ("1 round of new processes", "2 rounds of new processes")
     assert [ended.out.count(text) for text in texts] == [1, 1]
     assert ended.out.index("audit, clock") < ended.out.index(texts[0]) < ended.out.index(texts[1])
+    readme = (TESTS.parents[1] / "README.md").read_text(encoding="utf-8")
+    for words in ("adapter, step ms", "check", "adapter, times example"):
+        (here, *_), (there, *_) = (
+            [table for table in follow.tables(text) if follow.begins(table[0], each)]
+            for text, each in ((ended.out, words), (readme, words.replace("example", "torch")))
+        )
+        assert what_stays(here) == what_stays(there), "run docs/follow.py: the README is stale"
+
+
+def what_stays(table: list[str]) -> list[str]:
+    """Of a table that a command prints, what another machine and other adapters print too."""
+    header, _, *rows = (re.split(r" {2,}", line.strip()) for line in table)
+    if header[0] == "check":
+        return [row[0] for row in rows]
+    return [name.partition("times ")[0] for name in header]
 
 
 def test_verify_shows_each_adapter_when_it_is_proven(dlb: Dlb) -> None:

@@ -48,6 +48,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+sys.path.insert(0, str(Path(__file__).parents[3] / "docs"))
+import follow
+
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "docs" / "index.md").is_file())
 DOCS = ROOT / "docs"
 PAGES = sorted(
@@ -601,3 +604,32 @@ def test_the_changelog_has_this_version() -> None:
     assert f"- {'.'.join(map(str, contract.CONTRACT))}: " in text
     assert f"- {protocol.PROTOCOL}: " in section(text, "Worker protocol")
     assert f"- {record.FORMAT}: " in section(text, "Record format")
+
+
+@pytest.mark.parametrize("name", follow.PAGES)
+def test_printed_tables_say_passed_of_what_is_within_its_tolerance(name: str) -> None:
+    """A figure that lost a digit, or a table that was edited, shows."""
+    printed = list(follow.PRINTED.finditer((ROOT / name).read_text(encoding="utf-8")))
+    assert printed, "no table of this page is written by docs/follow.py"
+    for block in printed:
+        for table in follow.tables(block[2]):
+            if table[0].split()[0] != "check":
+                continue
+            for row in table[2:]:
+                _, tolerance, *cells = re.split(r" {2,}", row.strip())
+                for cell in cells:
+                    figure = re.fullmatch(r"(\d\.\de[+-]\d\d|0)( failed)?", cell)
+                    assert figure or cell in ("passed", "failed", "not run", "infinite failed", "-")
+                    if figure and not figure[2] and tolerance[0].isdecimal():
+                        assert float(figure[1]) <= float(tolerance), row
+
+
+@pytest.mark.parametrize("name", follow.PAGES)
+def test_pages_that_are_followed_have_steps(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    steps = list(follow.steps_of(text))
+    assert any(step.commands for step in steps)
+    # What is printed follows a command, and each block that shows a table is written by the script.
+    assert steps[0].commands and all(
+        "─" not in part for part in follow.PRINTED.sub("", text).split("```")
+    )
