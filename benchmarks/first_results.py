@@ -3,8 +3,8 @@
     python benchmarks/first_results.py [--busy N] > first-results.csv
 
 Clones this checkout, and runs README's command in it with a home and caches of its own: nothing is kept from
-before, so environments are made, and packages come from the index. ``--busy`` runs N processes beside it that only
-compute. Ends with the status of the command.
+before, so environments are made, and packages come from the index. ``--busy`` runs N processes beside it that
+only compute. Ends with the status of the command.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python docs/follow.py [WORD ...]     all pages, or those whose names contain a word
 
-It works in a clone of this checkout, and needs git, a package index, and some minutes a page. What a page asks for
-is done in its order, in one shell: a block that follows a line which ends with a file's name in backticks is that
-file, and an indented block holds commands. These comments of a page steer it:
+It works in a clone of this checkout, and needs git, a package index, and some minutes a page. What a page asks
+for is done in its order, in one shell: a block that follows a line which ends with a file's name in backticks
+is that file, and an indented block holds commands. These comments of a page steer it:
 
 - ``<!-- status N -->``: the next block's last command ends with status N, not 0.
 - ``<!-- not followed -->``: the next block is not run.
@@ -165,18 +165,21 @@ def follow(names: list[str]) -> None:
                         told = (logs / f"{number}.err").read_text(encoding="utf-8")[-3000:]
                         ran = "; ".join(step.commands)
                         sys.exit(
-                            f"{name}: {ran}: status {status}, not {step.status}\n{output}\n{told}"
+                            f"{output}\n{told}\n{name}: {ran}: status {status}, not {step.status}"
                         )
                 if step.printed:
                     printed.append(shown(step.printed, output))
-            written = iter(printed)
-            path.write_text(
-                PRINTED.sub(lambda part: _with(part, next(written)), text), encoding="utf-8"
-            )
+            path.write_text(with_printed(text, printed), encoding="utf-8")
 
 
-def _with(part: re.Match[str], output: str) -> str:
-    return f"<!-- printed: {part[1]} -->\n```text\n{output}```"
+def with_printed(text: str, printed: list[str]) -> str:
+    """A page with what was printed in its blocks, in their order."""
+    outputs = iter(printed)
+
+    def block(part: re.Match[str]) -> str:
+        return f"<!-- printed: {part[1]} -->\n```text\n{next(outputs)}```"
+
+    return PRINTED.sub(block, text)
 
 
 if __name__ == "__main__":
