@@ -101,15 +101,17 @@ def shown(selectors: str, output: str) -> str:
     Raises:
         ValueError: nothing that was printed begins so.
     """
-    text = ""
+    parts: list[str] = []
     for words in selectors.split(" | "):
-        fitting = ["\n".join(table) + "\n" for table in tables(output) if begins(table[0], words)]
+        fitting = ["\n".join(table) for table in tables(output) if begins(table[0], words)]
         lines = [line.rstrip() for line in output.splitlines() if line.startswith(words)]
         if not fitting and not lines:
             raise ValueError(f"nothing that was printed begins with {words!r}")
-        between = "\n" if text and (fitting or text.count("\n") > 2) else ""
-        text += between + (fitting[-1] if fitting else f"{lines[-1]}\n")
-    return text
+        # An empty line parts a table from what is next to it.
+        if parts and (fitting or "\n" in parts[-1]):
+            parts.append("")
+        parts.append(fitting[-1] if fitting else lines[-1])
+    return "\n".join(parts) + "\n"
 
 
 def begins(header: str, words: str) -> bool:
