@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import signal
 import subprocess
+import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +67,61 @@ class Ended:
         return lines[-1]
 
 
+class CommandServer:
+    """A process of a command's Python that has imported dlb; its children run commands."""
+
+    def __init__(self, command: Path) -> None:
+        compiled = str(command.parents[1] / "compiled")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("DLB_", "PYTHON"))}
+        self._process = subprocess.Popen(
+            [str(command.parent / "python"), str(Path(__file__).with_name("command_server.py"))],
+            env={**kept, "PYTHONPYCACHEPREFIX": compiled},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        atexit.register(self._process.kill)
+
+    def run(
+        self,
+        words: Sequence[object],
+        environment: Mapping[str, str],
+        folder: Path,
+        out: Path,
+        err: Path,
+    ) -> int:
+        """Run a command to its end; returns its status, or minus the signal that ended it.
+
+        Raises:
+            subprocess.TimeoutExpired: it was killed after ``PATIENCE`` seconds.
+        """
+        asked = {
+            "words": [*map(str, words)],
+            "environment": dict(environment),
+            "folder": str(folder),
+        }
+        assert self._process.stdin is not None and self._process.stdout is not None
+        print(
+            json.dumps({**asked, "out": str(out), "err": str(err)}),
+            file=self._process.stdin,
+            flush=True,
+        )
+        number = int(self._process.stdout.readline())
+        late = threading.Timer(PATIENCE, os.kill, (number, signal.SIGKILL))
+        late.start()
+        status = int(self._process.stdout.readline())
+        if late.finished.is_set():
+            raise subprocess.TimeoutExpired([*map(str, words)], PATIENCE)
+        late.cancel()
+        return status
+
+
+@cache
+def server_of(command: Path) -> CommandServer:
+    """The server of a command; it lives as long as the tests."""
+    return CommandServer(command)
+
+
 class Dlb:
     """Runs ``dlb`` and looks after its processes, which carry a mark in their environment."""
 
@@ -105,16 +165,25 @@ class Dlb:
         )
 
     def __call__(self, *words: object, **options: Any) -> Ended:
-        """Run a command to its end."""
-        return self.finish(self.start(*words, **options))
+        """Run a command to its end, in a child of a process that has imported dlb, or in a new one."""
+        if not set(options) <= {"fault"} or os.environ.get("COVERAGE_PROCESS_START"):
+            return self.finish(self.start(*words, **options))
+        environment = self.environment(**options)
+        with tempfile.TemporaryDirectory() as files:
+            paths = [Path(files) / name for name in ("out", "err")]
+            status = server_of(self.command).run(words, environment, self.folder, *paths)
+            out, err = (path.read_bytes().decode() for path in paths)
+        return self._ended(status, out, err)
 
     def finish(self, process: subprocess.Popen[str]) -> Ended:
         """Wait for a command; check what holds for every command, however it ends."""
         said = process.communicate(timeout=PATIENCE)
-        out, err = said[0] or "", said[1] or ""
+        return self._ended(process.returncode, said[0] or "", said[1] or "")
+
+    def _ended(self, status: int, out: str, err: str) -> Ended:
         assert "Traceback" not in out + err
         assert self.left() == []
-        return Ended(process.returncode, out, err)
+        return Ended(status, out, err)
 
     def run(self, *words: object, workload: object = "", **options: Any) -> Ended:
         """``dlb run`` of the small workload, a few steps."""
