@@ -112,19 +112,21 @@ def find_adapters(
                 {*environments.KNOWN, *environments.also_known(), *available},
                 f"an adapter by others is installed with: dlb env create {name} --from DIR",
             )
-    result = []
+    if provision:
+        elsewhere = [
+            name for name in requested if name not in available or available[name].where != HERE
+        ]
+        for made in environments.make_each(environments.ensure, elsewhere, report, source=source):
+            available[made.name] = AdapterEnvironment(
+                made.name, Path(made.python), str(made.folder)
+            )
     for name in requested:
-        environment = available.get(name)
-        if provision and (environment is None or environment.where != HERE):
-            made = environments.ensure(name, source=source, report=report)
-            environment = AdapterEnvironment(name, Path(made.python), str(made.folder))
-        if environment is None:
+        if name not in available:
             raise EnvironmentMissing(
                 f"adapter '{name}' has no environment; make it with: dlb env create {name} "
                 "(or add --provision)"
             )
-        result.append(environment)
-    return result
+    return [available[name] for name in requested]
 
 
 def adapters_of_models(names: Iterable[str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
     python command_server.py
 
 Standard input has a JSON document a line: ``words``, ``environment``, ``folder``, ``out`` and ``err`` (files).
-The answers are two lines: the number of the child's process, and, when it has ended, its status. A child ends as
+The answers are two lines: the number of the child's process and, when it has ended, its status. A child ends as
 the command does: its ``main`` runs at the end of this module, and Python exits.
 """
 

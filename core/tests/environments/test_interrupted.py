@@ -23,6 +23,17 @@ from dlb import environments
 made = environments.create("mini", source=Path(sys.argv[1]), report=lambda s: print(s, flush=True))
 print("created", made.created)
 """
+# The same next to one that fails at once, since its source is not there.
+PROGRAM_OF_TWO = """
+import sys
+from pathlib import Path
+from dlb import environments
+
+def make(name, report, source):
+    return environments.create(name, source=source / "no" if name == "other" else source, report=report)
+
+environments.make_each(make, ["other", "mini"], print, source=Path(sys.argv[1]))
+"""
 SECONDS = 120.0
 # A build that never ends, and says that it began and which process it is.
 ENDLESS = """
@@ -71,10 +82,10 @@ def ended(pid: int) -> bool:
 
 
 @pytest.fixture
-def maker(endless: Path) -> Iterator[subprocess.Popen[str]]:
+def maker(endless: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
     """A process in the middle of a create."""
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(endless)],
+        [sys.executable, "-c", getattr(request, "param", PROGRAM), str(endless)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -95,6 +106,7 @@ def mend(checkout: Path) -> None:
     (mini / "pyproject.toml").write_text(text.replace("endless", "hatchling.build"))
 
 
+@pytest.mark.parametrize("maker", [PROGRAM, PROGRAM_OF_TWO], ids=["one", "two"], indirect=True)
 def test_control_c(endless: Path, maker: subprocess.Popen[str], home: Path) -> None:
     build = began(endless)
     assert environments.find("mini") is None

@@ -42,11 +42,11 @@ def create(
     """
     from dlb import environments
 
-    for name in map(environments.adapter_called, names):
-        environment = environments.create(
-            name, source=source, python=python, constraint=constraint, report=note
-        )
-        click.echo(f"{name}: ready in {environment.folder}")
+    called = list(dict.fromkeys(map(environments.adapter_called, names)))
+    arguments = {"source": source, "python": python, "constraint": constraint}
+    made = environments.make_each(environments.create, called, note, **arguments)
+    for environment in made:
+        click.echo(f"{environment.name}: ready in {environment.folder}")
 
 
 @env_command.command("list")

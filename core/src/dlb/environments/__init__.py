@@ -16,7 +16,7 @@ from dlb.environments.names import (
     also_known,
     distribution_of,
 )
-from dlb.environments.provision import add, create, ensure, remove
+from dlb.environments.provision import add, create, ensure, make_each, remove
 from dlb.environments.record import Environment, find, list_all
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "ensure",
     "find",
     "list_all",
+    "make_each",
     "packages",
     "remove",
 ]

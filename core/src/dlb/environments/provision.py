@@ -11,17 +11,19 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import dlb_worker
-from dlb.environments import folders, inspection, record, sources
+from dlb.environments import folders, inspection, record, sources, uv_process
 from dlb.environments.making import make
 from dlb.environments.names import distribution_of
 from dlb.environments.record import Environment
 from dlb.errors import EnvironmentMissing, RequestError
 
-__all__ = ["add", "create", "current_plan", "ensure", "remove", "time_limit"]
+__all__ = ["add", "create", "current_plan", "ensure", "make_each", "remove", "time_limit"]
 
 _SECONDS = 3600.0
 
@@ -123,6 +125,37 @@ def ensure(
     if existing is not None and up_to_date(existing, False):
         return existing
     return _provision(plan, up_to_date, report)
+
+
+def make_each(
+    make: Callable[..., Environment],
+    names: Sequence[str],
+    report: Callable[[str], None] = _silent,
+    **arguments: Any,
+) -> list[Environment]:
+    """Call :func:`create` or :func:`ensure` for several adapters at once, since most of it is waiting.
+
+    An error of one does not end the others. An interrupt ends all.
+
+    Args:
+        report: receives lines of text, each with the adapter's name if there are several.
+        arguments: for ``make``.
+
+    Raises:
+        DlbError: as ``make``; that of the first adapter which failed, after all have ended.
+    """
+    if len(names) == 1:
+        return [make(names[0], report=report, **arguments)]
+
+    uv_process.find_uv()  # once before the threads do: sysconfig's first use must be one thread's
+
+    def named(name: str) -> Callable[[str], None]:
+        return lambda line: report(f"{name}: {line}")
+
+    with ThreadPoolExecutor(max(1, len(names))) as pool, uv_process.ending_together():
+        made = [pool.submit(make, name, report=named(name), **arguments) for name in names]
+        wait(made)
+    return [future.result() for future in made]
 
 
 def current_plan(

@@ -9,18 +9,22 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dlb.errors import ProvisionError
 
-__all__ = ["UvFailed", "find_uv", "redact", "run"]
+__all__ = ["UvFailed", "ending_together", "find_uv", "redact", "run"]
 
 # The lines of uv that report progress.
 _PROGRESS = re.compile(r"\s*(Using|Downloading|Building|Resolved|Prepared|Installed)\b")
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 _PR_SET_PDEATHSIG = 1
+#: The process groups of uv that threads of this process run, and whether they were interrupted.
+_running: set[int] = set()
+_interrupted = threading.Event()
 
 
 class UvFailed(Exception):
@@ -79,6 +83,8 @@ def run(
         ProvisionError: uv did not end in time.
     """
     command = [find_uv(), *arguments]
+    if _interrupted.is_set():
+        raise ProvisionError("interrupted before it was made")
     with open(log, "ab") as sink, open(log, "rb") as tail:
         sink.write(f"$ {redact(' '.join(['uv', *arguments]))}\n".encode())
         sink.flush()
@@ -94,6 +100,7 @@ def run(
             pass_fds=(lock,),
             preexec_fn=_end_with_parent(),
         )
+        _running.add(process.pid)
         try:
             while process.returncode is None:
                 remaining = deadline - time.monotonic()
@@ -112,9 +119,25 @@ def run(
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise
+        finally:
+            _running.discard(process.pid)
         if process.returncode:
             tail.seek(start)
             raise UvFailed(redact(tail.read().decode(errors="replace")))
+
+
+@contextlib.contextmanager
+def ending_together() -> Iterator[None]:
+    """A block in which threads run uv; an interrupt of the block ends all of them, and starts no other."""
+    _interrupted.clear()
+    try:
+        yield
+    except KeyboardInterrupt:
+        _interrupted.set()
+        for number in tuple(_running):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(number, signal.SIGKILL)
+        raise
 
 
 def _end_with_parent() -> Callable[[], None] | None:
