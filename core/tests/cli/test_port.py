@@ -77,6 +77,41 @@ def checks(ended: Ended) -> dict[str, dict[str, Any]]:
     return {result["check"]: result for result in ended.document["certificate"]["checks"]}
 
 
+# --- tables ----------------------------------------------------------------------------------
+
+TABLE = "np.sin(np.arange(6.0) / {})"
+RIGHT, OTHER = TABLE.format(10), TABLE.format(20)
+
+
+def test_a_table_that_code_computes_is_compared_before_it_is_carried(verify: Verify) -> None:
+    """What a factory draws is carried, as weights are."""
+    drawn = "np.random.default_rng().standard_normal(6)"
+    head = "import numpy as np\n"
+    for own, other, verdict in ((RIGHT, OTHER, "failed"), (drawn, drawn, "passed")):
+        ended = verify(
+            "--json",
+            ours=head + OURS.replace("fc1=", f"pe=Table({own}), fc1="),
+            theirs=head + THEIRS.replace("a=", f"pe=Table({other}), a="),
+        )
+        assert ended.status == (verdict == "failed"), ended.err
+        assert checks(ended)["weights"]["verdict"] == checks(ended)["forward"]["verdict"] == verdict
+
+
+def test_a_table_that_only_one_model_keeps_stays_and_outputs_show_whether_it_is_right(
+    verify: Verify,
+) -> None:
+    """The other has it in its code: no parameter, and nothing to carry."""
+    head = "import numpy as np\n"
+    code = "class Plus(Layer):\n    def forward(self, x, training):\n        return x + {}\n"
+    for table, status in ((RIGHT, 0), (OTHER, 1)):
+        ended = verify(
+            ours=head + OURS.replace("fc1=", f"pe=Table({RIGHT}), fc1="),
+            theirs=head + code.format(table) + THEIRS.replace("a=", "pe=Plus(), a="),
+        )
+        assert ended.status == status, ended.err
+        assert "left as they are: pe.table" in ended.out + ended.err
+
+
 # --- proven ----------------------------------------------------------------------------------
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dlb.proof.port.attention import with_attention_joined
 from dlb.proof.port.matching import MatchableModel, propose
+from dlb.proof.port.states import compare_states, within_rounding
 from dlb.proof.port.varied import varied
 from dlb.proof.port.weight_map import Pair, join
 from dlb_worker.contract import ParameterDescription, UserLayer
@@ -29,6 +32,66 @@ def model(
     """Layers by name with their kinds, called in order."""
     described = {name: UserLayer(name, kind, attributes, kind) for name, kind in layers.items()}
     return MatchableModel(described, parameters, list(layers))
+
+
+SINE = np.sin(np.outer(np.arange(6), 10000.0 ** -(np.arange(8) / 8)))
+OTHER = np.sin(np.outer(np.arange(6), 1000.0 ** -(np.arange(8) / 8)))
+NOISE = np.random.default_rng(0).standard_normal((2, *SINE.shape))
+#: Of both factories: the array, and that of another call; whether frozen; and where the pair ends up.
+STATES = {
+    "same": ((SINE, SINE), (SINE, SINE), False, "carried"),
+    "rounded": ((SINE, SINE), (np.float32(SINE).astype(float),) * 2, False, "carried facts"),
+    "other": ((SINE, SINE), (OTHER, OTHER), False, "faults"),
+    "not set": ((SINE, SINE), (0 * SINE, 0 * SINE), False, "faults"),
+    "not finite": ((SINE, SINE), (np.full(SINE.shape, np.nan),) * 2, False, "faults"),
+    "drawn": (tuple(NOISE), tuple(-NOISE), False, "carried"),
+    "drawn in one": ((SINE, SINE), tuple(NOISE), False, "carried"),
+    "frozen and drawn": ((SINE, SINE), tuple(NOISE), True, "carried"),
+    "frozen and not set": ((SINE, SINE), (0 * SINE, 0 * SINE), True, "carried"),
+    "frozen": ((SINE, SINE), (OTHER, OTHER), True, "carried doubts"),
+}
+
+
+@pytest.mark.parametrize(("own", "other", "frozen", "where"), STATES.values(), ids=list(STATES))
+def test_what_factories_compute_is_compared_and_what_they_draw_is_carried(
+    own: Sequence[np.ndarray], other: Sequence[np.ndarray], frozen: bool, where: str
+) -> None:
+    described = replace(parameter("", "", *SINE.shape, trained=False), name="pe", frozen=frozen)
+    (first, second), (third, fourth) = own, other
+    sides = [
+        SimpleNamespace(name=name, remote=SimpleNamespace(evaluation_only=False)) for name in NAMES
+    ]
+
+    def compare(moved: np.ndarray, why: str = "by name") -> str:
+        states = compare_states(
+            *sides,
+            [Pair(described, described, why)],
+            {"pe": first},
+            {"pe": third},
+            lambda: ({"pe": second}, {"pe": fourth}),
+            lambda: {"pe": moved},
+        )
+        return " ".join(
+            name
+            for name in ("carried", "left", "faults", "doubts", "facts")
+            if getattr(states, name)
+        )
+
+    assert compare(moved=third) == where
+    # Running statistics, which a pass moves; and two tables of one shape, which need not be the same.
+    assert compare(moved=np.ones_like(third)) == where.replace("faults", "carried")
+    assert compare(third, "by shape") == where.replace("faults", "left")
+
+
+@pytest.mark.parametrize("shape", [(8,), (512, 64)])
+def test_a_table_may_be_off_by_what_float32_makes_of_its_angles(shape: tuple[int, ...]) -> None:
+    def table(base: float, dtype: type) -> np.ndarray:
+        rates = (base ** -(np.arange(shape[-1], dtype=dtype) / dtype(shape[-1]))).astype(dtype)
+        angles = rates if len(shape) == 1 else np.arange(shape[0], dtype=dtype)[:, None] * rates
+        return np.sin(angles).astype(np.float64)
+
+    assert within_rounding(table(1e4, np.float32), table(1e4, np.float64))
+    assert not within_rounding(table(10010.0, np.float32), table(1e4, np.float64))
 
 
 def pairs(one: MatchableModel, other: MatchableModel) -> dict[str, str]:

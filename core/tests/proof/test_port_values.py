@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
+import pytest
+
+from dlb.proof.checks.layers import ISOLATED, check_counterparts
+from dlb.proof.engine import Check
+from dlb.proof.port.comparison import PortComparison
 from dlb.proof.port.values import KnownValues, find_parting
 from dlb_worker.contract import LayerCall
 
@@ -26,6 +33,24 @@ def test_a_value_is_known_in_any_order_of_its_axes() -> None:
 
 def test_constants_are_not_known() -> None:
     assert np.zeros((2, 3)) not in known([LayerCall("a", None, np.zeros((2, 3)))])
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int64, np.float16])
+def test_values_of_any_dtype_are_known(dtype: type) -> None:
+    value = np.array([[0, 1, 1], [1, 0, 1]], dtype)
+    values = known([LayerCall("mask", value, ~value if dtype is np.bool_ else value + dtype(1))])
+    assert value in values and np.zeros((2, 3), dtype) not in values
+
+
+def test_an_error_while_locating_leaves_the_verdict(tmp_path: Path) -> None:
+    port = object.__new__(PortComparison)
+    port._layers, port.logs, port.model = {}, tmp_path / "tf", SimpleNamespace(name="tf")
+    assert not hasattr(port, "truth")  # so that comparing layers raises
+    result = check_counterparts(Check("layers", "layers", "tf", ISOLATED), port)
+    assert result.verdict == "not run"
+    failure = result.findings[0].cause.failure
+    assert "could not be determined" in failure.message
+    assert "'truth'" in Path(failure.log).read_text()
 
 
 def test_the_calls_that_part_are_those_that_read_the_same() -> None:

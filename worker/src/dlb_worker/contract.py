@@ -333,6 +333,8 @@ class ParameterDescription:
         shape: as it crosses.
         native_shape, dtype: as the framework has it.
         trained: whether a gradient moves it; otherwise it is a state.
+        frozen: whether it is a parameter that a gradient could move, but that is not trained. A buffer, a
+            constant or a running mean is none.
     """
 
     name: str
@@ -342,6 +344,7 @@ class ParameterDescription:
     native_shape: Tuple[int, ...]
     dtype: str
     trained: bool
+    frozen: bool = False
 
 
 @dataclass(frozen=True)

@@ -229,6 +229,7 @@ class UserModel(NativeModel):
                     native_shape=arrays[0].shape,
                     dtype=str(arrays[0].dtype),
                     trained=each.trained,
+                    frozen=each.frozen,
                 )
             )
         return descriptions

@@ -295,6 +295,7 @@ class NativeParameter:
         trained: whether training moves it by its gradient.
         natives: the framework's own objects, in the order of the mapping's attributes.
         mapping: between the layouts.
+        frozen: whether it is a parameter that is not trained, of a user's model.
     """
 
     name: str
@@ -303,6 +304,7 @@ class NativeParameter:
     trained: bool
     natives: Tuple[Any, ...]
     mapping: ParameterMapping = AS_IS
+    frozen: bool = False
 
 
 def user_parameter(
@@ -311,6 +313,7 @@ def user_parameter(
     trained: bool,
     natives: Mapping[str, Any],
     mapping: ParameterMapping = AS_IS,
+    frozen: bool = False,
 ) -> NativeParameter:
     """A parameter that is named for its layer and the attributes that hold it.
 
@@ -319,5 +322,11 @@ def user_parameter(
     """
     names = [f"{layer}.{attribute}".lstrip(".") for attribute in natives]
     return NativeParameter(
-        mapping.separator.join(names), layer, role, trained, tuple(natives.values()), mapping
+        mapping.separator.join(names),
+        layer,
+        role,
+        trained,
+        tuple(natives.values()),
+        mapping,
+        frozen,
     )

@@ -10,7 +10,15 @@ import numpy as np
 from dlb_worker.contract import Dropout, Inputs, UserLayer, UserModelRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import UserModel
-from dlb_worker.parameters import Kinds, Mappings, NativeParameter, kind_among, user_parameter
+from dlb_worker.parameters import (
+    AS_IS,
+    Kinds,
+    Mappings,
+    NativeParameter,
+    ParameterMapping,
+    kind_among,
+    user_parameter,
+)
 
 __all__ = [
     "LayeredUserModel",
@@ -79,6 +87,10 @@ class LayeredUserModel(UserModel):
     def is_trained(self, native: Any) -> bool:
         """Whether training moves a parameter by its gradient."""
 
+    def is_frozen(self, native: Any) -> bool:
+        """Whether it is a parameter whose training is switched off; a buffer or a constant is none."""
+        return False
+
     @abc.abstractmethod
     def attributes(self, layer: Any) -> Mapping[str, str]:
         """What a layer was made with, as text."""
@@ -144,13 +156,25 @@ class LayeredUserModel(UserModel):
             labels = self.labels(own)
             for role, mapping in self.kind_of(layer)[1].items():
                 if all(attribute in own for attribute in mapping.attributes):
-                    trained = self.is_trained(own[mapping.attribute])
+                    first = own[mapping.attribute]
                     natives = {labels[each]: own.pop(each) for each in mapping.attributes}
-                    parameters.append(user_parameter(name, role, trained, natives, mapping))
+                    parameters.append(self._parameter(name, role, first, natives, mapping))
             for attribute, native in own.items():
                 natives = {labels[attribute]: native}
-                parameters.append(user_parameter(name, "", self.is_trained(native), natives))
+                parameters.append(self._parameter(name, "", native, natives))
         return parameters
+
+    def _parameter(
+        self,
+        layer: str,
+        role: str,
+        native: Any,
+        natives: Mapping[str, Any],
+        mapping: ParameterMapping = AS_IS,
+    ) -> NativeParameter:
+        trained = self.is_trained(native)
+        frozen = not trained and self.is_frozen(native)
+        return user_parameter(layer, role, trained, natives, mapping, frozen)
 
 
 def make_model(request: UserModelRequest, expected: type, description: str) -> Any:

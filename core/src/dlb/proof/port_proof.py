@@ -36,6 +36,7 @@ from dlb.proof.checks.settings import check_settings, have_settings
 from dlb.proof.checks.statistics import check_statistics
 from dlb.proof.checks.updates import check_port_trajectory
 from dlb.proof.checks.weights import check_carried_weights
+from dlb.proof.distance import same_bits
 from dlb.proof.engine import EVALUATION_ONLY, FLOAT32_ONLY, INAPPLICABLE, Check, run
 from dlb.proof.files.read import read_model_file
 from dlb.proof.findings import Finding
@@ -52,10 +53,12 @@ from dlb.proof.port.capture import (
 from dlb.proof.port.comparison import PortComparison
 from dlb.proof.port.culprit import owner_pairs
 from dlb.proof.port.inputs import Inputs, InputSpec, check_layout, in_dtype, scaled
+from dlb.proof.port.matching import is_state
 from dlb.proof.port.model import Model
 from dlb.proof.port.onnx_model import is_file
 from dlb.proof.port.reference_model import ReferenceModel
 from dlb.proof.port.session import PortSession
+from dlb.proof.port.states import compare_states
 from dlb.proof.port.varied import varied
 from dlb.proof.port.weight_map import Entry, ModelMap, Pair, WeightMap, read_map, write_map
 from dlb.proof.worker_logs import keep_output, names_log, with_kept_logs
@@ -347,6 +350,7 @@ def capture_model(
             session.load(inputs)
             port = Port(name)
             port.pairs, _ = session.match(mapped=False)
+            drawn = _drawn(session, inputs)
             port.certificate = _prove(session, port.pairs, inputs, questions, None, program)
         capture = Capture(
             format=FORMAT,
@@ -366,6 +370,7 @@ def capture_model(
             trainer=trainer,
             batches=session.recording.keep_all(program.batches if program else {}),
             models={dtype: made.recorded() for dtype, made in session.recorders.items()},
+            drawn=session.recording.keep_all(drawn),
         )
         write_capture(to, capture, session.recording)
         return _with_kept_logs(port, scratch)
@@ -555,9 +560,16 @@ def _prove(
         for name, each in reference.remote.parameters.items()
         if name not in reference.leave
     }
-    own = varied(reference.remote.weights(), carried, questions.seed)
-    # Rounded to float32, so that the same weights can be loaded in float32.
-    weights = {name: array.astype(np.float32).astype(array.dtype) for name, array in own.items()}
+    made = reference.remote.weights()
+    own = varied(made, carried, questions.seed)
+    # Rounded to float32, so that the same weights can be loaded in float32. What code computes is not:
+    # another model's code computes it too.
+    weights = {
+        name: array
+        if is_state(reference.remote.parameters[name])
+        else array.astype(np.float32).astype(array.dtype)
+        for name, array in own.items()
+    }
     # The reference loads its own weights too, since it may return the sum of two biases as one.
     reference.remote.load_weights(weights)
     layers = [layer for matched in pairs.values() for layer in owner_pairs(matched)]
@@ -572,7 +584,16 @@ def _prove(
     ports = []
     for model in models:
         session.report(f"{model.name}: comparing with {reference.name}")
-        port = PortComparison(truth, model, pairs[model.name], weights)
+        states = compare_states(
+            reference,
+            model,
+            pairs[model.name],
+            made,
+            model.remote.weights(),
+            partial(_made_again, session, (reference, model), inputs),
+            partial(_moved, model, truth),
+        )
+        port = PortComparison(truth, model, states, weights, session.scratch / model.name)
         results += _located([_run(check, compare, port) for check, compare in _checks(port)])
         if program is not None:
             by_model = Baseline(kind="model", names=(reference.name,))
@@ -600,6 +621,30 @@ def _prove(
         checks=tuple(results),
         inapplicable=inapplicable,
     )
+
+
+def _made_again(
+    session: PortSession, models: Sequence[Model], inputs: Inputs
+) -> tuple[Mapping[str, Array], ...]:
+    return tuple(session.made_again(model.name, inputs) for model in models)
+
+
+def _moved(model: Model, truth: ReferenceModel) -> Mapping[str, Array]:
+    """The states of a model after a pass in training mode; none if it cannot be run so."""
+    try:
+        return model.gradients(truth.inputs, truth.cotangents, training=True).states
+    except (WorkerRaised, UnsupportedError):
+        return {}
+
+
+def _drawn(session: PortSession, inputs: Inputs) -> dict[str, Array]:
+    """What the reference does not train and its factory makes otherwise when it is called again."""
+    made = session.models[session.reference].remote.weights()
+    return {
+        name: array
+        for name, array in session.made_again(session.reference, inputs).items()
+        if not same_bits(array, made[name])
+    }
 
 
 def _named(results: Sequence[CheckResult], port: PortComparison) -> list[CheckResult]:

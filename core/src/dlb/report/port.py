@@ -13,6 +13,42 @@ def _left(cause: port.WeightsLeft, finding: Finding, adapter: str) -> str:
     return f"left as they are: {', '.join(cause.parameters)}"
 
 
+@renders(port.StateDiffers)
+def _state(cause: port.StateDiffers, finding: Finding, adapter: str) -> str:
+    return (
+        f"'{cause.other}' of {cause.other_model} is not '{cause.parameter}' of {cause.model}{_by(finding)}. No "
+        "training moves it, and each factory makes the same at every call, so it is part of the code and was "
+        "not carried; if it is loaded from a file, load it in both factories"
+    )
+
+
+@renders(port.FrozenDiffers)
+def _frozen(cause: port.FrozenDiffers, finding: Finding, adapter: str) -> str:
+    return (
+        f"frozen '{cause.other}' of {cause.other_model} is not '{cause.parameter}' of {cause.model}"
+        f"{_by(finding)}, though each factory makes the same at every call: a table of the code, or a weight "
+        "that is loaded? The reference's was carried. Load it in both factories, or do not seed them"
+    )
+
+
+def _by(finding: Finding) -> str:
+    """How far off a state is."""
+    size = finding.figure
+    if size is None or size.relative_l2 is None:
+        return ""
+    return (
+        f": relative L2 distance {size.relative_l2:.1e}, at most {size.largest:.1e} in an element"
+    )
+
+
+@renders(port.StatesRounded)
+def _rounded(cause: port.StatesRounded, finding: Finding, adapter: str) -> str:
+    return (
+        "computed by both factories, equal within rounding to float32, and carried: "
+        f"{quoted(cause.parameters)}"
+    )
+
+
 @renders(port.OutputCount)
 def _count(cause: port.OutputCount, finding: Finding, adapter: str) -> str:
     return f"{cause.found} outputs against {cause.expected}"
@@ -95,6 +131,15 @@ def _constant(cause: port.Float32Constant, finding: Finding, adapter: str) -> st
     return (
         f"{' and '.join(spans)} differ by {cause.distance:.1e} where they read the same, as if one kept a "
         f"constant in float32; {bound}"
+    )
+
+
+@renders(port.ConstantBefore)
+def _constant_before(cause: port.ConstantBefore, finding: Finding, adapter: str) -> str:
+    spans = [f"{_code(span)} of {span.model}" for span in (cause.reference, cause.other)]
+    return (
+        f"that is past {cause.allowed:.1e}, as much as a constant in float32 can move; before it "
+        f"{' and '.join(spans)} differ by {cause.distance:.1e}, as such a constant does"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 from dlb.progress import loss_text
 from dlb.proof.certificate import Certificate, CheckGroup, CheckResult, with_variant
 from dlb.proof.findings.common import FeatureMissing
-from dlb.proof.findings.port import CutDifferently, DropoutSame, WeightsLeft
+from dlb.proof.findings.port import CutDifferently, DropoutSame, StatesRounded, WeightsLeft
 from dlb.proof.findings.workload import RoundingGrows
 from dlb.record import Quality, Record, is_disturbed
 from dlb.report.sentences import describe, divergence_text, inapplicable_groups
@@ -34,7 +34,7 @@ Value = TypeVar("Value")
 #: Tests during training that are shown of an adapter.
 MOST_TESTS = 12
 #: Facts about passed checks that are shown.
-_SHOWN_FACTS = (CutDifferently, DropoutSame, RoundingGrows, WeightsLeft)
+_SHOWN_FACTS = (CutDifferently, DropoutSame, RoundingGrows, StatesRounded, WeightsLeft)
 
 
 def results_table(records: Sequence[Record]) -> Table:

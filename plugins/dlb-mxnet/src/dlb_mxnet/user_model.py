@@ -169,6 +169,9 @@ class UserBlock(MXNetParameters, LayeredUserModel):
     def is_trained(self, native: Parameter) -> bool:
         return native.grad_req != "null"
 
+    def is_frozen(self, native: Parameter) -> bool:
+        return bool(native._differentiable)
+
     def attributes(self, layer: Block) -> dict[str, str]:
         """Its operator's arguments, else what it keeps itself."""
         hidden = {"_prefix", "_name", "_empty_prefix", "_active", "_monitor_all", "_flags"}

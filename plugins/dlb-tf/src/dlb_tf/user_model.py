@@ -207,6 +207,11 @@ class UserKerasModel(KerasParameters, LayeredUserModel):
     def is_trained(self, native: keras.Variable) -> bool:
         return native.trainable
 
+    def is_frozen(self, native: keras.Variable) -> bool:
+        """A layer keeps apart what was made to be trained, and what was not."""
+        made = (each for layer in self.names for each in _made_to_be_trained(layer))
+        return any(each is native for each in made)
+
     def attributes(self, layer: K.Layer) -> dict[str, str]:
         """What its configuration says."""
         try:
@@ -391,6 +396,12 @@ class _Watch:
             self._arrays[id(tensor)] = tensor, tensor.numpy()
         array = self._arrays[id(tensor)][1]
         return np.moveaxis(array, -1, 1) if channels_last and array.ndim > 2 else array
+
+
+def _made_to_be_trained(layer: K.Layer) -> Iterator[keras.Variable]:
+    """Variables of a layer, and of parts such as the cell of a recurrent one."""
+    for part in layer._flatten_layers():
+        yield from part._trainable_variables
 
 
 def _channels_last(layer: K.Layer, output: Any) -> bool:

@@ -209,6 +209,9 @@ class UserModule(TorchParameters, LayeredUserModel):
     def is_trained(self, native: Tensor) -> bool:
         return native.requires_grad
 
+    def is_frozen(self, native: Tensor) -> bool:
+        return isinstance(native, nn.Parameter)
+
     def attributes(self, layer: nn.Module) -> dict[str, str]:
         kept = {name: value for name, value in vars(layer).items() if name[0] != "_"}
         # Shown of a layer that stays in evaluation mode whatever the model is asked for.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from dlb.proof.certificate import Baseline, CheckResult
-from dlb.proof.distance import figures, infinite_cause, same_bits
+from dlb.proof.distance import figures, infinite_cause, same_bits, worst_first
 from dlb.proof.engine import Check
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import BitsDiffer
@@ -41,14 +41,27 @@ def check_weights(adapter: str, dtype: str, loaded: Tensors, weights: Tensors) -
 
 
 def check_carried_weights(check: Check, port: PortComparison) -> CheckResult:
-    """Load the reference's weights into a user's model, and compare them bit for bit."""
+    """Load the reference's weights into a user's model, and compare them bit for bit.
+
+    States that both factories compute are compared as they were made.
+    """
     dtype = port.model.remote.dtype
     expected = {name: as_dtype(array, dtype) for name, array in port.carried_weights.items()}
     port.model.remote.load_weights(expected)
     held = port.model.remote.weights()
-    left = (*port.truth.model.leave, *port.model.leave)
+    states = port.states
+    apart = [side.name for pair in states.left for side in (pair.source, pair.target)]
+    left = tuple(dict.fromkeys((*port.truth.model.leave, *port.model.leave, *apart)))
     note = Finding(cause=WeightsLeft(parameters=left)) if left else None
-    return _same_bits(check, {name: held[name] for name in expected}, expected, expected, note)
+    result = _same_bits(
+        check, {name: held[name] for name in expected}, expected, expected, *states.facts, note
+    )
+    compared = worst_first((*states.figures, *result.figures))
+    findings = (*states.faults, *states.doubts, *result.findings)
+    if result.verdict == "passed" and states.doubts and not states.faults:
+        return check.not_run(*findings, figures=compared)
+    passed = result.verdict == "passed" and not states.faults
+    return check.result(compared, findings=findings, passed=passed)
 
 
 def _same_bits(

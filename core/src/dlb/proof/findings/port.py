@@ -8,6 +8,7 @@ from dlb.proof.findings.base import Cause, LayerFacts, Part, Shape
 
 __all__ = [
     "CodeSpan",
+    "ConstantBefore",
     "CutDifferently",
     "DrawsRandom",
     "DropoutDiffers",
@@ -16,6 +17,7 @@ __all__ = [
     "EvaluationMode",
     "FlattenOrder",
     "Float32Constant",
+    "FrozenDiffers",
     "KeptPart",
     "LayoutUnknown",
     "NoCounterparts",
@@ -28,6 +30,8 @@ __all__ = [
     "RoundingDecides",
     "SameAsEvaluation",
     "SpanDiffers",
+    "StateDiffers",
+    "StatesRounded",
     "TrainedInOne",
     "VarianceDivisor",
     "WeightsLeft",
@@ -36,6 +40,40 @@ __all__ = [
 
 class WeightsLeft(Cause, frozen=True, kw_only=True):
     """Parameters that the map leaves as they are: a fact, not a fault."""
+
+    parameters: tuple[str, ...]
+
+
+class StateDiffers(Cause, frozen=True, kw_only=True):
+    """A table or another state that both factories compute and no training moves differs.
+
+    It stays in each model as its factory made it.
+
+    Attributes:
+        parameter, model: the reference's.
+        other, other_model: its counterpart.
+    """
+
+    parameter: str
+    model: str
+    other: str
+    other_model: str
+
+
+class FrozenDiffers(Cause, frozen=True, kw_only=True):
+    """A frozen parameter differs, though each factory makes the same at every call.
+
+    It may be a table that code computes, or a weight that is loaded. It was carried.
+    """
+
+    parameter: str
+    model: str
+    other: str
+    other_model: str
+
+
+class StatesRounded(Cause, frozen=True, kw_only=True):
+    """States that both factories compute differ by rounding to float32: a fact. They were carried."""
 
     parameters: tuple[str, ...]
 
@@ -145,6 +183,21 @@ class Float32Constant(Cause, frozen=True, kw_only=True):
     allowed: float
     reference: CodeSpan | None = None
     other: CodeSpan | None = None
+
+
+class ConstantBefore(Cause, frozen=True, kw_only=True):
+    """Before the place that is named, values differ as little as a constant in float32 makes them: a fact.
+
+    Attributes:
+        reference, other: the layers or functions there.
+        distance: of the values there.
+        allowed: the tolerance that the place is past: the largest distance that such a constant can cause.
+    """
+
+    reference: CodeSpan
+    other: CodeSpan
+    distance: float
+    allowed: float
 
 
 class FlattenOrder(Cause, frozen=True, kw_only=True):

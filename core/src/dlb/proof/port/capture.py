@@ -32,7 +32,9 @@ _ENTRY = "dlb"
 _DTYPES = frozenset(("bool", "float32", "float64", "int64", "int32", "float16", "uint8", "int8"))
 
 
-class Capture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Capture(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """What a capture holds, beside its arrays.
 
     Attributes:
@@ -48,6 +50,7 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         trainer: the model's own training program, ``package.module:function``; "" if there is none.
         batches: the batches of that program [steps, batch, ...]: arrays by name.
         models: what was recorded, by dtype: ``float64`` and ``float32``.
+        drawn: what is not trained, and what another call of the factory makes otherwise: its arrays by name.
     """
 
     format: int
@@ -67,6 +70,7 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     trainer: str
     batches: dict[str, str]
     models: dict[str, Answers]
+    drawn: dict[str, str] = {}
 
 
 @dataclass

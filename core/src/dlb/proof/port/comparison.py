@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
+from dlb.errors import DlbError
+from dlb.failure import Failure
 from dlb.proof.findings import Finding
+from dlb.proof.findings.common import CannotRun
 from dlb.proof.port.culprit import ComparedLayers, compare_layers, outputs_agree, owner_pairs
 from dlb.proof.port.inputs import INPUT, Inputs
 from dlb.proof.port.layer_events import Side
 from dlb.proof.port.model import Model
 from dlb.proof.port.reference_model import ReferenceModel
-from dlb.proof.port.weight_map import Pair
+from dlb.proof.port.states import ComparedStates
 from dlb.proof.tolerances import FLOAT32_LAYERS, FLOAT64_TOLERANCE
 from dlb_worker.contract import ForwardPass, Gradients, UserLayer
 
@@ -29,7 +35,9 @@ class PortComparison:
     Attributes:
         truth: the reference.
         model: the user's model.
-        pairs: matched parameters.
+        states: what neither model trains, compared as it was made.
+        pairs: matched parameters that are carried.
+        logs: folder of logs.
         owners: layers of the model that own matched parameters, by the reference's layer.
         weights: the reference's weights, by parameter.
         normalisations: pairs of batch normalisations that have a fixed momentum.
@@ -39,15 +47,20 @@ class PortComparison:
         self,
         truth: ReferenceModel,
         model: Model,
-        pairs: Sequence[Pair],
+        states: ComparedStates,
         weights: Mapping[str, Array],
+        logs: Path,
     ) -> None:
-        self.truth, self.model, self.pairs, self.weights = truth, model, pairs, weights
-        self.owners = owner_pairs(pairs)
+        self.truth, self.model, self.states, self.weights = truth, model, states, weights
+        self.pairs = states.carried
+        self.logs = logs
+        self.owners = owner_pairs(self.pairs)
         self.normalisations = _normalisations(truth.model, model, self.owners)
         #: The reference's gradients at perturbed weights, once the checks in float32 need them.
         self.perturbed: list[Gradients] = []
         self._layers: dict[bool, ComparedLayers] = {}
+        #: Passes with the values of all layers, of modes in which layers differ.
+        self._traced: dict[bool, tuple[Side, Side]] = {}
 
     @property
     def float32_only(self) -> bool:
@@ -128,8 +141,28 @@ class PortComparison:
         In evaluation mode these are the values of the first inputs, of whatever scale, whose outputs differ.
         """
         if training not in self._layers:
-            self._layers[training] = self._compare_layers(training)
+            try:
+                self._layers[training] = self._compare_layers(training)
+            except DlbError:
+                raise
+            except Exception as error:
+                # Layers only locate a difference. What other checks found stays, whatever goes wrong here.
+                self._layers[training] = self._not_located(error)
         return self._layers[training]
+
+    def _not_located(self, error: Exception) -> ComparedLayers:
+        log = self.logs / "layers.log"
+        with suppress(OSError):
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("a", encoding="utf-8") as file:
+                file.write("".join(traceback.format_exception(error)))
+        failure = Failure(
+            kind=DlbError.__name__,
+            message=f"the place of the difference could not be determined: {type(error).__name__}",
+            adapter=self.model.name,
+            log=str(log) if log.exists() else "",
+        )
+        return ComparedLayers((), (), (Finding(cause=CannotRun(failure=failure)),))
 
     def _compare_layers(self, training: bool) -> ComparedLayers:
         inputs = self.truth.inputs
@@ -155,7 +188,19 @@ class PortComparison:
             model.forward(inputs, training=training, layers=list(model.remote.layers))
             for model in (self.truth.model, self.model)
         ]
-        return compare_layers(*self._sides(*passes), self.pairs, self.tolerance)
+        self._traced[training] = self._sides(*passes)
+        return compare_layers(*self._traced[training], self.pairs, self.tolerance)
+
+    def layers_beyond(self, tolerance: float, training: bool) -> tuple[Finding, ...]:
+        """The first layer or span past a wider tolerance; empty if none is, or if layers agreed."""
+        if training not in self._traced:
+            return ()
+        try:
+            return compare_layers(*self._traced[training], self.pairs, tolerance).culprit
+        except DlbError:
+            raise
+        except Exception as error:
+            return self._not_located(error).apart
 
     def _sides(self, reference_pass: ForwardPass, model_pass: ForwardPass) -> tuple[Side, Side]:
         reference = self.truth.model

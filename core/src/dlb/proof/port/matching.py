@@ -17,10 +17,21 @@ from typing import Any
 from dlb.proof.port.weight_map import Pair
 from dlb_worker.contract import ParameterDescription, UserLayer
 
-__all__ = ["MatchableModel", "Proposal", "leaf", "propose"]
+__all__ = ["BY_SHAPE", "STATISTICS", "MatchableModel", "Proposal", "is_state", "leaf", "propose"]
+
+#: How a pair was found whose shape occurs once.
+BY_SHAPE = "by shape"
+#: Running statistics, by role. A step of training moves them.
+STATISTICS = ("mean", "variance")
 
 #: Attributes that say why a layer has other parameters than its counterpart.
 _TELLING = ("reset_after", "shared_axes", "track_running_stats", "go_backwards", "normalize")
+
+
+def is_state(parameter: ParameterDescription) -> bool:
+    """Whether an array is no parameter, and no running statistics of a known layer: a buffer, a constant."""
+    statistics = parameter.role in STATISTICS
+    return not (parameter.trained or parameter.frozen or statistics)
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,8 @@ class Proposal:
 
     Attributes:
         pairs: matched parameters, in the order of the reference's parameters.
-        left: states of each model that have no counterpart in the layer that their layer is matched with.
+        left: states of each model that have no counterpart: their layer's has none, or they are computed by
+            the model's code. They stay as they are, and the outputs show whether that is right.
         undecided: one line for users for each parameter that could not be matched.
     """
 
@@ -105,15 +117,19 @@ def propose(source: MatchableModel, target: MatchableModel, names: tuple[str, st
             parameters[:] = [parameter for parameter in parameters if parameter.trained]
     source_left = [each for unit in source_parameters.values() for each in unit]
     target_left = [each for unit in target_parameters.values() for each in unit]
-    for rule, why in ((_pair_by_full_name, "by name"), (_pair_by_shape, "by shape")):
+    for rule, why in ((_pair_by_full_name, "by name"), (_pair_by_shape, BY_SHAPE)):
         for parameter, counterpart in rule(source_left, target_left):
             pair(parameter, counterpart, why)
             source_left.remove(parameter)
             target_left.remove(counterpart)
+    for left, parameters in zip(proposal.left, (source_left, target_left)):
+        left += [parameter.name for parameter in parameters if is_state(parameter)]
     positions = {parameter.name: number for number, parameter in enumerate(source.parameters)}
     proposal.pairs.sort(key=lambda pair: positions[pair.source.name])
-    named: set[str] = set()
+    named = {*proposal.left[1]}
     for parameter in source_left:
+        if is_state(parameter):
+            continue
         candidates = [
             counterpart.name
             for counterpart in target_left
@@ -173,13 +189,13 @@ def _pair_units(
     counts = Counter(own_signatures.values())
     if _same_order(own_signatures, other_signatures):
         for (own_unit, signature), other_unit in zip(own_signatures.items(), other_signatures):
-            yield own_unit, other_unit, "by shape" if counts[signature] == 1 else "by order"
+            yield own_unit, other_unit, BY_SHAPE if counts[signature] == 1 else "by order"
         return
     for signature in dict.fromkeys(own_signatures.values()):
         own_units = [unit for unit, each in own_signatures.items() if each == signature]
         other_units = [unit for unit, each in other_signatures.items() if each == signature]
         if len(own_units) == len(other_units) == 1:
-            yield own_units[0], other_units[0], "by shape"
+            yield own_units[0], other_units[0], BY_SHAPE
         else:
             yield from ((*pair, "by name") for pair in _pair_by_name(own_units, other_units))
     # A layer with a bias in only one model is still matched by its weight.
@@ -197,7 +213,7 @@ def _pair_units(
             len(candidates) == len(rivals) == 1
             and other_signatures[candidates[0]] not in own_signatures.values()
         ):
-            yield unit, candidates[0], "by shape"
+            yield unit, candidates[0], BY_SHAPE
 
 
 def _signatures(model: MatchableModel, owners: Owners) -> Signatures:

@@ -130,8 +130,15 @@ class PortSession:
             if dtype == "float32" and known is not None and isinstance(known.remote, OnnxModel):
                 return known.remote.in_float32()
             return OnnxModel(name, self.files[name], inputs)
+        made = self._call_factory(name, inputs, dtype)
+        if self.recording is None or name != self.reference:
+            return made
+        self.recorders[dtype] = RecordingModel(made, self.recording.keep)
+        return self.recorders[dtype]
+
+    def _call_factory(self, name: str, inputs: Inputs | None, dtype: str) -> RemoteUserModel:
         try:
-            made = RemoteUserModel(
+            return RemoteUserModel(
                 self.groups[name], self.factories[name], self.folder, inputs, dtype
             )
         except DlbError as error:
@@ -140,10 +147,27 @@ class PortSession:
             raise RequestError(
                 error.message, adapter=error.adapter, path=error.path or None, log=shown
             ) from None
-        if self.recording is None or name != self.reference:
-            return made
-        self.recorders[dtype] = RecordingModel(made, self.recording.keep)
-        return self.recorders[dtype]
+
+    def made_again(self, name: str, inputs: Inputs) -> dict[str, Array]:
+        """Arrays of a model that is not trained, as another call of its factory makes them.
+
+        Numbers that a factory draws at random differ. A file, and a factory that fails, make none again.
+        """
+        if self.against is not None and name == self.reference:
+            return self.against.arrays(self.against.capture.drawn)
+        model = self.models[name]
+        untrained = [each.name for each in model.remote.parameters.values() if not each.trained]
+        if name in self.files or not untrained:
+            return {}
+        dtype = model.remote.dtype
+        try:
+            own_inputs = in_model_layout(in_dtype(inputs, dtype), self.axis_orders[name], name)
+            again = self._call_factory(name, own_inputs, dtype)
+            weights = again.weights()
+            again.drop()
+        except DlbError:
+            return {}
+        return {parameter: weights[parameter] for parameter in untrained if parameter in weights}
 
     def inputs(self, input_spec: InputSpec) -> dict[str, Array]:
         """The inputs, with the shapes that the user gave or the one that a model declares.

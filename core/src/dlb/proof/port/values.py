@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dlb_worker.contract import LayerCall
 
-__all__ = ["KnownValues", "find_parting"]
+__all__ = ["KnownValues", "find_parting", "parting_calls"]
 
 Array = npt.NDArray[Any]
 
@@ -92,8 +92,8 @@ def find_parting(
     A call whose inputs are not all known is passed over, so that what follows a difference on one
     branch is not blamed for it. None if there are no such calls.
     """
-    own_parting = [call for call in own_calls if _parts(call, theirs)]
-    other_parting = [call for call in other_calls if _parts(call, ours)]
+    own_parting = parting_calls(own_calls, theirs)
+    other_parting = parting_calls(other_calls, ours)
     for call in own_parting:
         for other_call in other_parting:
             if any(
@@ -104,6 +104,11 @@ def find_parting(
             ):
                 return call, other_call
     return None
+
+
+def parting_calls(calls: Sequence[LayerCall], known: KnownValues) -> list[LayerCall]:
+    """Calls that read values which the other model knows, and return one that it does not have."""
+    return [call for call in calls if _parts(call, known)]
 
 
 def _parts(call: LayerCall, known: KnownValues) -> bool:
@@ -119,7 +124,7 @@ def _parts(call: LayerCall, known: KnownValues) -> bool:
 
 def _constant(array: Array) -> bool:
     """Whether a value is constant, such as a state of zeros. It would agree with too much."""
-    return array.size < 2 or bool(np.ptp(array) == 0)
+    return array.size < 2 or bool((array == array.reshape(-1)[0]).all())
 
 
 def _inputs(call: LayerCall) -> list[Array | None]:

@@ -21,6 +21,7 @@ class Layer:
     """A layer without parameters, which gives what it is given."""
 
     trained: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
 
     def forward(self, x: Array, training: bool) -> Array:
         self.x = x
@@ -94,6 +95,18 @@ class Mix(Layer):
 
     def backward(self, dy: Array) -> tuple[Array, dict[str, Array]]:
         return dy @ self.table.T, {"table": self.x.T @ dy}
+
+
+class Table(Layer):
+    """``x + table`` with a table that no step moves."""
+
+    states = ("table",)
+
+    def __init__(self, table: Any) -> None:
+        self.table = np.asarray(table, _settings["dtype"])
+
+    def forward(self, x: Array, training: bool) -> Array:
+        return x + self.table
 
 
 class ReLU(Layer):

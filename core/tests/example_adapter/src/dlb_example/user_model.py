@@ -51,14 +51,15 @@ class UserNet(UserModel):
         self.parameters = [
             self.parameter(name, layer, attribute)
             for name, layer in self.net.layers.items()
-            for attribute in layer.trained
+            for attribute in (*layer.trained, *layer.states)
         ]
 
     def parameter(self, name: str, layer: Layer, attribute: str) -> NativeParameter:
         mapping = kind_of(layer)[1].get(attribute)
         role = attribute if mapping else ""
-        natives = ((layer, attribute),)
-        return NativeParameter(f"{name}.{attribute}", name, role, True, natives, mapping or AS_IS)
+        trained, natives = attribute in layer.trained, ((layer, attribute),)
+        name_of = f"{name}.{attribute}"
+        return NativeParameter(name_of, name, role, trained, natives, mapping or AS_IS)
 
     def read(self, native: Any) -> Array:
         return np.array(getattr(*native))
