@@ -8,11 +8,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dlb.proof.certificate import Certificate
 from dlb.proof.checks.layers import ISOLATED, check_counterparts
 from dlb.proof.engine import Check
+from dlb.proof.findings import Figure, LayerFacts
+from dlb.proof.findings.port import CodeSpan, SpanDiffers
 from dlb.proof.port.comparison import PortComparison
+from dlb.proof.port.culprit import Side, compare_layers
 from dlb.proof.port.values import KnownValues, find_parting
-from dlb_worker.contract import LayerCall
+from dlb.proof.port.weight_map import Pair
+from dlb.report.common import native_layer_text
+from dlb.report.port import span_text
+from dlb.report.records import certificate_table, further_lines
+from dlb_worker.contract import ForwardPass, LayerCall, ParameterDescription, UserLayer
 
 DRAW = np.random.default_rng(0)
 
@@ -83,3 +91,102 @@ def test_a_call_that_returns_a_constant_does_not_part() -> None:
     ours, theirs = ([LayerCall("step", zeros, zeros), LayerCall("last", x, k * x)] for k in (2, 3))
     parting = find_parting(ours, theirs, known(ours), known(theirs))
     assert parting is not None and parting[0].layer == "last"
+
+
+def sides(*passes: list[LayerCall], kinds: dict[str, str]) -> list[Side]:
+    """Two models of the same layers, whose last call returns the output."""
+    return [
+        Side(
+            name,
+            {layer: UserLayer(layer, kind, {}, kind) for layer, kind in kinds.items()},
+            ForwardPass((calls[-1].output,), tuple(calls)),
+        )
+        for name, calls in zip(("one", "other"), passes)
+    ]
+
+
+def matched(*layers: str) -> list[Pair]:
+    described = [
+        ParameterDescription(f"{layer}.weight", layer, "weight", (1,), (1,), "float64", True)
+        for layer in layers
+    ]
+    return [Pair(each, each, "by name") for each in described]
+
+
+def two_linear(value: np.ndarray, *between: LayerCall) -> list[LayerCall]:
+    """Two linear layers, and what the second reads."""
+    x = np.random.default_rng(1).standard_normal((4, 5))
+    return [LayerCall("up", x, 2 * x), *between, LayerCall("down", value, 3 * value)]
+
+
+def test_a_function_that_one_model_shows_is_compared_with_the_code_of_the_other() -> None:
+    x = two_linear(DRAW.standard_normal((4, 5)))[0].output
+    assert x is not None
+    y = np.tanh(x)
+    ours = two_linear(y, LayerCall("gelu()", x, y))
+    for off in (1e-8, 1e-2):
+        theirs = two_linear(y * (1 + off))
+        kinds = {"up": "linear", "down": "linear"}
+        compared = compare_layers(*sides(ours, theirs, kinds=kinds), matched("up", "down"), 1e-10)
+        (cause,) = (finding.cause for finding in compared.culprit)
+        assert isinstance(cause, SpanDiffers) and cause.distance == pytest.approx(off, rel=1e-6)
+        assert [layer.name for layer in cause.reference.layers] == ["gelu()"]
+
+
+def test_values_within_a_tolerance_are_passed_to_the_first_beyond_it() -> None:
+    x = two_linear(DRAW.standard_normal((4, 5)))[0].output
+    assert x is not None
+    passes = []
+    for off, factor in ((0, 1), (1e-9, 1.5)):
+        act = np.tanh(x) * (1 + off)
+        calls = (LayerCall("act", x, act), LayerCall("pool", act, act**2 * factor))
+        passes.append(two_linear(act**2 * factor, *calls))
+    kinds = {"up": "linear", "act": "relu", "pool": "pool", "down": "linear"}
+    for tolerance, place in ((1e-10, "act"), (1e-7, "pool")):
+        compared = compare_layers(*sides(*passes, kinds=kinds), matched("up", "down"), tolerance)
+        cause = compared.culprit[0].cause
+        assert isinstance(cause, SpanDiffers)
+        assert [span.layers[0].name for span in (cause.reference, cause.other)] == [place] * 2
+
+
+def test_a_layer_that_holds_others_and_agrees_ends_what_is_named() -> None:
+    """A bidirectional layer is two layers in one model, whose values the other does not have."""
+    x = two_linear(DRAW.standard_normal((4, 5)))[0].output
+    assert x is not None
+    first, second = np.sin(x), np.cos(x)
+    both = np.concatenate([first, second], 1)
+    parts = [LayerCall("rnn.a", x, first), LayerCall("rnn.b", x, second), LayerCall("rnn", x, both)]
+    ours = two_linear(both[:, :5], *parts, LayerCall("pool", both, both[:, :5]))
+    theirs = two_linear(both[:, 5:], LayerCall("rnn", x, both))
+    kinds = dict.fromkeys(("up", "rnn", "rnn.a", "rnn.b", "pool", "down"), "layer")
+    compared = compare_layers(*sides(ours, theirs, kinds=kinds), matched("up", "down"), 1e-10)
+    cause = compared.culprit[0].cause
+    assert isinstance(cause, SpanDiffers) and cause.after == "rnn"
+    assert [layer.name for layer in cause.reference.layers] == ["pool"]
+
+
+def test_attributes_that_are_alike_are_not_shown_and_none_is_where_it_differs() -> None:
+    one, other = (
+        LayerFacts(name="pool", type="Pool", attributes={"size": "2", "pad": pad, "axis": "None"})
+        for pad in ("None", "1")
+    )
+    assert native_layer_text(one, other) == "'pool' Pool(pad=None)"
+    assert native_layer_text(one) == "'pool' Pool(size=2)"
+    differs = SpanDiffers(
+        after="",
+        before="",
+        reference=CodeSpan(model="one", layers=(one,)),
+        other=CodeSpan(model="other", layers=(other,)),
+    )
+    assert span_text(differs).endswith("'pool' Pool(pad=None) of one, 'pool' Pool(pad=1) of other")
+
+
+def test_a_check_that_failed_elsewhere_shows_no_figure_that_passed() -> None:
+    check = Check("layers", "layers", "tf", ISOLATED)
+    within = Figure(tensor="fc", relative_l2=1e-16, largest=1e-16)
+    result = check.result((within,), 1e-10, passed=False)
+    certificate = Certificate(
+        workload="w", workload_hash="0", seed=0, adapters={"tf": "1"}, checks=(result,)
+    )
+    assert certificate_table(certificate).rows[0][-1] == "failed"
+    assert not any("worst" in line for line in further_lines(certificate))

@@ -340,11 +340,11 @@ def tensors(
 
 
 def text_attributes(attributes: Mapping[str, Any]) -> Dict[str, str]:
-    """Those of a layer's attributes that are numbers, words or several of them, as text."""
+    """Those of a layer's attributes that are numbers, words, None or several of them, as text."""
     return {name: str(value) for name, value in attributes.items() if _is_plain(value)}
 
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(_is_plain(each) for each in value)
-    return isinstance(value, (bool, int, float, str))
+    return value is None or isinstance(value, (bool, int, float, str))

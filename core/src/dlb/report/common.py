@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from dlb.proof.certificate import Baseline
 from dlb.proof.findings import Finding, LayerFacts, common
 
@@ -92,11 +94,22 @@ def layer_text(layer: LayerFacts, adapter: str) -> str:
     return described_text(layer) + built
 
 
-def native_layer_text(layer: LayerFacts) -> str:
-    """A layer of a user's model: ``'fc1' Linear(in_features=6)``."""
+def native_layer_text(layer: LayerFacts, other: LayerFacts | None = None) -> str:
+    """A layer of a user's model: ``'fc1' Linear(in_features=6)``.
+
+    Args:
+        other: the layer that it is compared with; attributes that both have alike are left out. One of None
+            is shown only if the other has another value.
+    """
     if not layer.type:
         return f"'{layer.name}'"
-    attributes = _attributes_text(layer)
+    its = other.attributes if other is not None else {}
+    shown = {
+        name: value
+        for name, value in layer.attributes.items()
+        if (value != "None" or name in its) and (name not in its or its[name] != value)
+    }
+    attributes = _attributes_text(msgspec.structs.replace(layer, attributes=shown))
     name = f"'{layer.name}' " if layer.name else ""
     return f"{name}{layer.type}" + (f"({attributes})" if attributes else "")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlb.proof.findings import Finding, port
+from dlb.proof.findings import Finding, LayerFacts, port
 from dlb.report.common import native_layer_text, quoted, renders, shape_text
 
 __all__ = ["span_text"]
@@ -90,8 +90,8 @@ def _layer(cause: port.PortLayerDiffers, finding: Finding, adapter: str) -> str:
     kind = cause.reference.kind or cause.reference.type or "layer"
     text = (
         f"first layer past the tolerance: {cause.reference.name or kind}, {kind}"
-        f"({cause.reference.owner}: {native_layer_text(cause.reference)}; "
-        f"{cause.other.owner}: {native_layer_text(cause.other)})"
+        f"({cause.reference.owner}: {native_layer_text(cause.reference, cause.other)}; "
+        f"{cause.other.owner}: {native_layer_text(cause.other, cause.reference)})"
     )
     if not cause.inputs_known:
         return f"{text}; or what it reads"
@@ -100,11 +100,23 @@ def _layer(cause: port.PortLayerDiffers, finding: Finding, adapter: str) -> str:
     return text
 
 
-def _code(span: port.CodeSpan) -> str:
-    """The layers of a span; if there are none, the layer whose own code it is."""
+def _codes(reference: port.CodeSpan, other: port.CodeSpan) -> list[str]:
+    """Both spans. Of one layer each, only attributes that differ are shown."""
+    spans = (reference, other)
+    pair = len(reference.layers) == len(other.layers) == 1
+    others = (other.layers[0], reference.layers[0]) if pair else (None, None)
+    return [f"{_code(span, its)} of {span.model}" for span, its in zip(spans, others)]
+
+
+def _code(span: port.CodeSpan, other: LayerFacts | None = None) -> str:
+    """The layers of a span; if there are none, the layer whose own code it is.
+
+    Args:
+        other: the layer that its only one is compared with.
+    """
     if span.layers:
         more = f" and {span.more} more" if span.more else ""
-        return ", ".join(map(native_layer_text, span.layers)) + more
+        return ", ".join(native_layer_text(layer, other) for layer in span.layers) + more
     assert span.code_of is not None
     return f"the code of {native_layer_text(span.code_of)}"
 
@@ -113,7 +125,7 @@ def span_text(cause: port.SpanDiffers) -> str:
     """``what is between 'fc1' and 'fc2': ...``."""
     after = quoted([cause.after]) if cause.after else "the input"
     before = quoted([cause.before]) if cause.before else "the output"
-    spans = ", ".join(f"{_code(span)} of {span.model}" for span in (cause.reference, cause.other))
+    spans = ", ".join(_codes(cause.reference, cause.other))
     return f"what is between {after} and {before}: {spans}"
 
 
@@ -127,7 +139,7 @@ def _constant(cause: port.Float32Constant, finding: Finding, adapter: str) -> st
     bound = f"within {cause.allowed:.1e}, as much as a constant in float32 can move it"
     if cause.reference is None or cause.other is None:
         return bound
-    spans = [f"{_code(span)} of {span.model}" for span in (cause.reference, cause.other)]
+    spans = _codes(cause.reference, cause.other)
     return (
         f"{' and '.join(spans)} differ by {cause.distance:.1e} where they read the same, as if one kept a "
         f"constant in float32; {bound}"
@@ -136,7 +148,7 @@ def _constant(cause: port.Float32Constant, finding: Finding, adapter: str) -> st
 
 @renders(port.ConstantBefore)
 def _constant_before(cause: port.ConstantBefore, finding: Finding, adapter: str) -> str:
-    spans = [f"{_code(span)} of {span.model}" for span in (cause.reference, cause.other)]
+    spans = _codes(cause.reference, cause.other)
     return (
         f"that is past {cause.allowed:.1e}, as much as a constant in float32 can move; before it "
         f"{' and '.join(spans)} differ by {cause.distance:.1e}, as such a constant does"

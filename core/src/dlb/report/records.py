@@ -216,7 +216,7 @@ def _not_passed_lines(certificate: Certificate) -> Iterator[str]:
         if any(isinstance(finding.cause, FeatureMissing) for finding in result.findings):
             lacking.setdefault((title, text), []).append(result.check)
             continue
-        failed = result.worst is not None and result.verdict == "failed"
+        failed = result.worst is not None and result.verdict == "failed" and _is_past(result)
         worst = [f"worst: {result.worst.tensor}"] if failed and result.worst else []
         parts = [part for part in (result.verdict, *worst, text) if part]
         yield f"{title}, {result.check}: {'; '.join(parts)}"
@@ -280,7 +280,15 @@ def _cell_text(result: CheckResult | None) -> str:
     if result.verdict == "not run" or result.worst is None:
         return result.verdict
     shown = distance_text(result.worst.relative_l2)
-    return shown if result.verdict == "passed" else f"{shown} failed"
+    if result.verdict == "passed":
+        return shown
+    return f"{shown} failed" if _is_past(result) else "failed"
+
+
+def _is_past(result: CheckResult) -> bool:
+    """Whether the largest distance is past the tolerance: a check may fail where no figure is."""
+    size = result.worst.relative_l2 if result.worst else None
+    return result.tolerance is None or size is None or size > result.tolerance
 
 
 def _entry(facts: Mapping[str, Any], name: str, default: Value) -> Value:

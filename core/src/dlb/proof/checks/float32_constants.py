@@ -16,7 +16,13 @@ from dlb.proof.checks.float32 import gradient_errors
 from dlb.proof.checks.forward import name_outputs
 from dlb.proof.distance import figures, worst_first
 from dlb.proof.findings import Figure, Finding, LayerFacts
-from dlb.proof.findings.port import CodeSpan, Float32Constant, PortLayerDiffers, SpanDiffers
+from dlb.proof.findings.port import (
+    CodeSpan,
+    ConstantBefore,
+    Float32Constant,
+    PortLayerDiffers,
+    SpanDiffers,
+)
 from dlb.proof.port.comparison import PortComparison
 from dlb.proof.tolerances import FLOAT32_CONSTANT, FLOAT64_TOLERANCE, PERTURBED_MULTIPLE
 from dlb_worker.contract import Gradients
@@ -25,6 +31,8 @@ __all__ = ["with_constants_named"]
 
 #: Factors whose relative difference is at most this are the same.
 _SAME_SIZE = 0.05
+#: How much further on a difference may grow, at least, before another is blamed.
+_GROWTH = 64
 #: Steps of a trajectory add up what one gradient is off by.
 _STEPS = 5
 
@@ -47,8 +55,10 @@ def with_constants_named(
         return _with_rate_named(results)
     place = _place(failed)
     allowed = _allowed(port, perturbed)
-    if place is None or not all(_explained(result, allowed) for result in failed):
+    if place is None:
         return list(results)
+    if not all(_explained(result, allowed) for result in failed):
+        return [_with_place_beyond(result, port, allowed["layers"], place) for result in results]
     reference, other, distance = place
     named = []
     for result in results:
@@ -64,6 +74,32 @@ def with_constants_named(
             result = msgspec.structs.replace(result, findings=findings)
         named.append(result)
     return named
+
+
+def _with_place_beyond(
+    result: CheckResult,
+    port: PortComparison,
+    allowed: float,
+    place: tuple[CodeSpan, CodeSpan, float],
+) -> CheckResult:
+    """A result whose place is the first value past what a constant in float32 can move.
+
+    Something else differs, too, and further on.
+    """
+    reference, other, distance = place
+    # What moves values by this much there moves those behind it by no more than its share of the bound.
+    share = max(_GROWTH * distance, allowed * distance / FLOAT32_CONSTANT, FLOAT64_TOLERANCE)
+    allowed = min(allowed, share)
+    located = [isinstance(each.cause, (SpanDiffers, PortLayerDiffers)) for each in result.findings]
+    if result.verdict != "failed" or not any(located):
+        return result
+    beyond = port.layers_beyond(allowed, training=result.check == "forward, training")
+    if not beyond:
+        return result
+    before = ConstantBefore(reference=reference, other=other, distance=distance, allowed=allowed)
+    others = [each for each, is_place in zip(result.findings, located) if not is_place]
+    findings = (*beyond, Finding(cause=before), *others)
+    return msgspec.structs.replace(result, findings=findings)
 
 
 def _with_rate_named(results: Sequence[CheckResult]) -> list[CheckResult]:
@@ -114,7 +150,8 @@ def _place(failed: Sequence[CheckResult]) -> tuple[CodeSpan, CodeSpan, float] | 
 
 
 def _normalises(layer: LayerFacts) -> bool:
-    return "norm" in (layer.kind + layer.type).lower() or any(
+    function = layer.name.rpartition(".")[2] if layer.name.endswith("()") else ""
+    return "norm" in (layer.kind + layer.type + function).lower() or any(
         name in layer.attributes for name in ("eps", "epsilon")
     )
 

@@ -27,8 +27,8 @@ from dlb.proof.findings.port import (
     PortLayerDiffers,
     SpanDiffers,
 )
-from dlb.proof.port.layer_events import Event, Side, layer_events
-from dlb.proof.port.values import KnownValues, find_parting
+from dlb.proof.port.layer_events import Event, Side, layer_events, type_of
+from dlb.proof.port.values import KnownValues, find_parting, parting_calls
 from dlb.proof.port.weight_map import Pair
 from dlb_worker.contract import ForwardPass, LayerCall
 
@@ -85,7 +85,7 @@ def compare_layers(
     if outputs_agree(ours.trace, theirs.trace, tolerance):
         agreed = [event for event in events if event.output and _passes(event.output, tolerance)]
         cut = [event for event in events if event not in agreed]
-        notes = (Finding(cause=_cut(cut)),) if cut else ()
+        notes = (Finding(cause=_cut(ours, cut)),) if cut else ()
         return ComparedLayers(worst_first(event.output for event in agreed), (), notes)
     known = (
         KnownValues(ours.trace.calls, ours.trace.outputs, tolerance),
@@ -93,7 +93,7 @@ def compare_layers(
     )
     cut = [event for event in events if _is_cut(ours, theirs, event, known, tolerance)]
     events = [event for event in events if event not in cut]
-    apart += [Finding(cause=_cut(cut))] if cut else []
+    apart += [Finding(cause=_cut(ours, cut))] if cut else []
     first_failing = next(
         (event for event in events if event.output and not _passes(event.output, tolerance)), None
     )
@@ -108,7 +108,7 @@ def compare_layers(
         return ComparedLayers(figures, (culprit, *order), tuple(apart))
     before = events[-1] if events else None
     after = len(ours.trace.calls), len(theirs.trace.calls)
-    span = _span_between(ours, theirs, before, after, "", known, tolerance)
+    span = _span_between(ours, theirs, before, after, None, known)
     return ComparedLayers(figures, (Finding(cause=span, tolerance=tolerance),), tuple(apart))
 
 
@@ -120,8 +120,9 @@ def outputs_agree(ours: ForwardPass, theirs: ForwardPass, tolerance: float) -> b
     )
 
 
-def _cut(events: Sequence[Event]) -> CutDifferently:
-    return CutDifferently(layers=tuple(dict.fromkeys(event.layer for event in events)))
+def _cut(ours: Side, events: Sequence[Event]) -> CutDifferently:
+    names = (event.layer or type_of(ours, event.layer) for event in events)
+    return CutDifferently(layers=tuple(dict.fromkeys(names)))
 
 
 def _is_cut(
@@ -163,8 +164,7 @@ def _culprit(
         key=lambda event: event.places,
         default=None,
     )
-    name = failing.output.tensor
-    return _span_between(ours, theirs, before, failing.places, name, known, tolerance)
+    return _span_between(ours, theirs, before, failing.places, failing, known)
 
 
 def _shapes(
@@ -184,15 +184,15 @@ def _span_between(
     theirs: Side,
     before: Event | None,
     ends: tuple[int, int],
-    name: str,
+    failing: Event | None,
     known: tuple[KnownValues, KnownValues],
-    tolerance: float,
 ) -> SpanDiffers:
     """The span between the last layer that agrees and the first value that differs.
 
     Args:
-        name: name of the first value that differs; empty for the output.
+        failing: the call whose value differs first; None for the output.
     """
+    name = failing.output.tensor if failing and failing.output else ""
     every = _calls_between(ours, -1, ends[0]), _calls_between(theirs, -1, ends[1])
     parting = find_parting(*every, *known)
     if parting is not None:
@@ -207,10 +207,23 @@ def _span_between(
             distance=distance if math.isfinite(distance) else None,
         )
     starts = before.places if before else (-1, -1)
-    own_calls = _calls_between(ours, starts[0], ends[0])
-    other_calls = _calls_between(theirs, starts[1], ends[1])
-    own_calls, other_calls, last = _drop_agreeing(own_calls, other_calls, known[0])
+    # A layer that holds others, such as a bidirectional one, may return what the other model has.
+    own_calls, other_calls, last = _drop_agreeing(
+        *(
+            [call for call in side.trace.calls[start + 1 : end] if call.layer]
+            for side, start, end in zip((ours, theirs), starts, ends)
+        ),
+        known[0],
+    )
+    own_calls, other_calls = _inner(ours, own_calls), _inner(theirs, other_calls)
     after = last or (before.output.tensor if before and before.output else "")
+    distance = None
+    if failing is not None:
+        reads = [
+            side.trace.calls[place].inputs for side, place in zip((ours, theirs), failing.places)
+        ]
+        if _is_one_call(own_calls, other_calls, known, reads):
+            distance = failing.inputs
     if len(own_calls) == len(other_calls):
         own_calls, other_calls = own_calls[:1], other_calls[:1]
     return SpanDiffers(
@@ -218,7 +231,32 @@ def _span_between(
         before=name,
         reference=_span(ours, own_calls, ends[0]),
         other=_span(theirs, other_calls, ends[1]),
+        distance=distance if distance is not None and math.isfinite(distance) else None,
     )
+
+
+def _is_one_call(
+    own_calls: Sequence[LayerCall],
+    other_calls: Sequence[LayerCall],
+    known: tuple[KnownValues, KnownValues],
+    reads: Sequence[Array | None],
+) -> bool:
+    """Whether one model computes what the next layer reads by one call, and the other in code that is not seen.
+
+    Args:
+        reads: what the next layer of each model reads.
+    """
+    sides = (
+        (own_calls, other_calls, reads[0], *known),
+        (other_calls, own_calls, reads[1], *reversed(known)),
+    )
+    parting = [parting_calls(calls, other) for calls, _, _, _, other in sides]
+    if sum(map(len, parting)) != 1:
+        return False
+    (_, hidden, read, own, _), (call,) = next(
+        (side, calls) for side, calls in zip(sides, parting) if calls
+    )
+    return len(hidden) <= 1 and read is not None and own.same(call.output, read)
 
 
 def _source(calls: Sequence[LayerCall], call: LayerCall, known: KnownValues) -> str:
@@ -237,10 +275,15 @@ def _source(calls: Sequence[LayerCall], call: LayerCall, known: KnownValues) -> 
 
 def _calls_between(side: Side, start: int, end: int) -> list[LayerCall]:
     """Calls of layers without sublayers, between two positions."""
+    return _inner(side, side.trace.calls[start + 1 : end])
+
+
+def _inner(side: Side, calls: Iterable[LayerCall]) -> list[LayerCall]:
+    """Calls of layers without sublayers."""
     return [
         call
-        for call in side.trace.calls[start + 1 : end]
-        if not any(name.startswith(f"{call.layer}.") for name in side.layers) and call.layer
+        for call in calls
+        if call.layer and not any(name.startswith(f"{call.layer}.") for name in side.layers)
     ]
 
 
