@@ -624,9 +624,10 @@ def _prove(
 
 
 def _made_again(
-    session: PortSession, models: Sequence[Model], inputs: Inputs
-) -> tuple[Mapping[str, Array], ...]:
-    return tuple(session.made_again(model.name, inputs) for model in models)
+    session: PortSession, models: tuple[Model, Model], inputs: Inputs
+) -> tuple[Mapping[str, Array], Mapping[str, Array]]:
+    reference, model = models
+    return session.made_again(reference.name, inputs), session.made_again(model.name, inputs)
 
 
 def _moved(model: Model, truth: ReferenceModel) -> Mapping[str, Array]:

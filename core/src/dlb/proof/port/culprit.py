@@ -208,22 +208,20 @@ def _span_between(
         )
     starts = before.places if before else (-1, -1)
     # A layer that holds others, such as a bidirectional one, may return what the other model has.
-    own_calls, other_calls, last = _drop_agreeing(
-        *(
-            [call for call in side.trace.calls[start + 1 : end] if call.layer]
-            for side, start, end in zip((ours, theirs), starts, ends)
-        ),
-        known[0],
+    own_calls, other_calls = (
+        [call for call in side.trace.calls[start + 1 : end] if call.layer]
+        for side, start, end in zip((ours, theirs), starts, ends)
     )
+    own_calls, other_calls, last = _drop_agreeing(own_calls, other_calls, known[0])
     own_calls, other_calls = _inner(ours, own_calls), _inner(theirs, other_calls)
     after = last or (before.output.tensor if before and before.output else "")
-    distance = None
+    at_call = None
     if failing is not None:
         reads = [
             side.trace.calls[place].inputs for side, place in zip((ours, theirs), failing.places)
         ]
         if _is_one_call(own_calls, other_calls, known, reads):
-            distance = failing.inputs
+            at_call = failing.inputs
     if len(own_calls) == len(other_calls):
         own_calls, other_calls = own_calls[:1], other_calls[:1]
     return SpanDiffers(
@@ -231,7 +229,7 @@ def _span_between(
         before=name,
         reference=_span(ours, own_calls, ends[0]),
         other=_span(theirs, other_calls, ends[1]),
-        distance=distance if distance is not None and math.isfinite(distance) else None,
+        distance=at_call if at_call is not None and math.isfinite(at_call) else None,
     )
 
 
@@ -246,17 +244,18 @@ def _is_one_call(
     Args:
         reads: what the next layer of each model reads.
     """
-    sides = (
-        (own_calls, other_calls, reads[0], *known),
-        (other_calls, own_calls, reads[1], *reversed(known)),
+    own_parting, other_parting = (
+        parting_calls(calls, model)
+        for calls, model in zip((own_calls, other_calls), (known[1], known[0]))
     )
-    parting = [parting_calls(calls, other) for calls, _, _, _, other in sides]
-    if sum(map(len, parting)) != 1:
+    if len(own_parting) + len(other_parting) != 1:
         return False
-    (_, hidden, read, own, _), (call,) = next(
-        (side, calls) for side, calls in zip(sides, parting) if calls
-    )
-    return len(hidden) <= 1 and read is not None and own.same(call.output, read)
+    call = (*own_parting, *other_parting)[0]
+    side = 0 if own_parting else 1
+    hidden, read = (other_calls, own_calls)[side], reads[side]
+    if len(hidden) > 1 or read is None or call.output is None:
+        return False
+    return known[side].same(call.output, read)
 
 
 def _source(calls: Sequence[LayerCall], call: LayerCall, known: KnownValues) -> str:
