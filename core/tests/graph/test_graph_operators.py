@@ -16,6 +16,7 @@ from packaging.version import Version
 from dlb.errors import ShapeError, WorkloadError
 from dlb.graph.canonical import canonical_graph, loss_graph
 from dlb.graph.evaluate import evaluate
+from dlb.graph.layer_gradients import Pass, layer_gradients
 from dlb.graph.runtime import run_model
 from dlb.workload import (
     GRU,
@@ -34,6 +35,7 @@ from dlb.workload import (
     Model,
     Node,
     Sigmoid,
+    Softmax,
     SoftmaxCrossEntropy,
     infer_shapes,
     parameter_shapes,
@@ -253,6 +255,31 @@ def test_sigmoid_of_large_numbers_neither_overflows_nor_warns(recwarn):
     found = evaluate(graph, {"input": np.array([[-1e4, 0.0, 1e4]])})["layer"]
     assert found.tolist() == [[0.0, 0.5, 1.0]]
     assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
+
+
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize(("opset", "axis"), [(12, 1), (12, 2), (17, 1), (17, 2), (17, None)])
+@pytest.mark.parametrize("spread", [1.0, 30.0])
+def test_shares_and_their_logarithms(operator, opset, axis, spread):
+    """A share of exp(-100) and less is 0 in float32, and its logarithm is finite."""
+    attributes = {} if axis is None else {"axis": axis}
+    node = helper.make_node(operator, ["x"], ["y"], **attributes)
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3, 4]) for name in "xy"]
+    graph = helper.make_graph([node], "shares", ports[:1], ports[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    x = (spread * np.random.default_rng(0).standard_normal((2, 3, 4))).astype(np.float32)
+    (expected,) = run_model(model.SerializeToString(), {"x": x}, threads=1)
+    found = evaluate(model, {"x": x})["y"]
+    assert np.isfinite(found).all() and np.allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_the_logarithm_of_a_share_that_is_no_number_is_finite():
+    layer = Softmax(axis=1, log=True)
+    x = np.array([[0.0, 1000.0, -1000.0]])
+    graph = canonical_graph(single(layer, (3,)), {}, dtype="float64")
+    assert evaluate(graph, {"input": x})["layer"].tolist() == [[-1000.0, 0.0, -2000.0]]
+    ((slope,), _) = layer_gradients(layer, Pass((x,), {}), np.array([[1.0, 0.0, 2.0]]))
+    assert slope.tolist() == [[1.0, -3.0, 2.0]]
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 7)])

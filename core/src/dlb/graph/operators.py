@@ -29,6 +29,9 @@ LayerNormalization       correct, but rounds epsilon to float32
 InstanceNormalization    correct, but rounds epsilon to float32
 GroupNormalization       correct, but rounds epsilon to float32
 RMSNormalization         correct, but rounds epsilon to float32
+Softmax                  before operator set 13, adds up along one axis, not along all from one on
+LogSoftmax               likewise; takes the logarithm of a share that may have underflowed: infinite
+                         for a number 800 below the largest
 Relu                     correct, but copies its result
 Sigmoid                  correct, with overflow warnings
 HardSigmoid, HardSwish   compute with 1/6 rounded to float32
@@ -267,6 +270,30 @@ def _normalised(x: Array, scale: Array, bias: Array, groups: int, epsilon: float
     )
     y: Array = (normal * scale + bias).astype(x.dtype, copy=False)
     return y
+
+
+class Softmax(_Operator):
+    """The softmax along one axis; before operator set 13 along all axes from one on."""
+
+    def _axes(self, x: Array) -> tuple[int, ...]:
+        early = self.run_params["opsets"].get("", 0) < 13
+        axis = self.attribute("axis", 1 if early else -1) % x.ndim
+        return tuple(range(axis, x.ndim if early else axis + 1))
+
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        axes = self._axes(x)
+        shares = np.exp(x - x.max(axis=axes, keepdims=True, initial=-np.inf))
+        shares /= shares.sum(axis=axes, keepdims=True)
+        return (shares,)
+
+
+class LogSoftmax(Softmax):
+    """Its logarithm, which is finite where a share is too small for a number."""
+
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        axes = self._axes(x)
+        shifted = x - x.max(axis=axes, keepdims=True, initial=-np.inf)
+        return (shifted - np.log(np.exp(shifted).sum(axis=axes, keepdims=True)),)
 
 
 class Relu(_Operator):
@@ -669,6 +696,8 @@ OPERATORS = (
     InstanceNormalization,
     GroupNormalization,
     RMSNormalization,
+    Softmax,
+    LogSoftmax,
     Relu,
     Sigmoid,
     HardSigmoid,
