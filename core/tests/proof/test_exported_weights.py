@@ -14,6 +14,8 @@ from dlb.proof.engine import Check
 from dlb.workload import Input, Model, Node, Shift
 
 NUMBERS = np.array([0.5, 0.25, 3.0, 7.0], "float32")
+ZEROS = np.array([0.0, -0.0, 0.0, 0.0], "float32")
+ALMOST = np.array([0.0, 1e-30, 0.0, 0.0], "float32")
 TWICE = np.array([0.5, 0.5, 3.0, 7.0], "float32")
 
 
@@ -26,6 +28,8 @@ TWICE = np.array([0.5, 0.5, 3.0, 7.0], "float32")
         ([NUMBERS], [NUMBERS, NUMBERS[::-1]], "failed"),
         ([NUMBERS], [NUMBERS, TWICE], "failed"),
         ([NUMBERS, TWICE], [NUMBERS, TWICE], "passed"),
+        ([NUMBERS], [NUMBERS, ZEROS], "passed"),  # an exporter leaves out a bias of zeros
+        ([NUMBERS], [NUMBERS, ALMOST], "failed"),
     ],
 )
 def test_every_number_is_held_as_often(
