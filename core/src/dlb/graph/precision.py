@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dlb.graph.held import is_held
 
-__all__ = ["REAL_TYPES", "in_precision", "set_nominal_values"]
+__all__ = ["REAL_TYPES", "in_precision", "set_nominal_values", "with_roundings"]
 
 Array = npt.NDArray[Any]
 
@@ -20,6 +20,8 @@ Array = npt.NDArray[Any]
 REAL_TYPES = frozenset(
     (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 )
+#: Those of them that keep fewer digits than float32.
+_NARROW_TYPES = frozenset((TensorProto.FLOAT16, TensorProto.BFLOAT16))
 #: Attributes that name the element type of a result.
 _NAMES_A_TYPE = {"Cast": "to", "EyeLike": "dtype"}
 
@@ -45,6 +47,57 @@ def in_precision(model: onnx.ModelProto, element: int) -> onnx.ModelProto:
     copy.CopyFrom(model)
     _convert_graph(copy.graph, element)
     return copy
+
+
+def with_roundings(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]] | None:
+    """The model in float64, in which values that the file keeps in float16 or bfloat16 are rounded to these.
+
+    Returns:
+        the model, and the name of each such value before it is rounded, by its own; those of graphs inside
+        nodes are rounded, too, but not named. None if no node computes one.
+    """
+    if model.functions:
+        from onnx import inliner
+
+        model = inliner.inline_local_functions(model)
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    types = {
+        value.name: value.type.tensor_type.elem_type
+        for value in (*inferred.value_info, *inferred.output)
+    }
+    copy = in_precision(model, TensorProto.DOUBLE)
+    rounded = _round_values(model.graph, copy.graph, types)
+    return None if rounded is None else (copy, rounded)
+
+
+def _round_values(
+    source: onnx.GraphProto, graph: onnx.GraphProto, types: Mapping[str, int]
+) -> dict[str, str] | None:
+    """Round the values of a graph in float64 as the one that it was made of does; None if it rounds none."""
+    names, inner_rounds, nodes = dict[str, str](), False, list[onnx.NodeProto]()
+    for original, node in zip(source.node, graph.node):
+        nodes.append(node)
+        for before, after in zip(original.attribute, node.attribute):
+            graphs = (before.g, *before.graphs), (after.g, *after.graphs)
+            for pair in zip(*graphs):
+                inner_rounds |= _round_values(*pair, {}) is not None
+        for place, name in enumerate(node.output):
+            kind = types.get(name, 0)
+            if original.op_type == "Cast":  # the types inside a node's graph are not inferred
+                kind = next(each.i for each in original.attribute if each.name == "to")
+            if not name or kind not in _NARROW_TYPES:
+                continue
+            names[name], narrow = f"{name}/unrounded", f"{name}/narrow"
+            node.output[place] = names[name]
+            nodes += [
+                helper.make_node("Cast", [names[name]], [narrow], to=kind),
+                helper.make_node("Cast", [narrow], [name], to=TensorProto.DOUBLE),
+            ]
+    if not names and not inner_rounds:
+        return None
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return names
 
 
 def _convert_graph(graph: onnx.GraphProto, element: int) -> None:

@@ -34,7 +34,7 @@ from dlb.proof.tolerances import FLOAT64_TOLERANCE
 from dlb.samples import noise
 from dlb.workload.model import Model
 
-__all__ = ["compare_with_file", "truncate_at"]
+__all__ = ["compare_with_file", "has_fixed_batch", "to_input_type", "truncate_at", "where_defined"]
 
 Array = npt.NDArray[Any]
 MAX_LISTED = 4
@@ -111,7 +111,7 @@ def compare_with_file(
             batch_input.astype(np.float64) * scale for batch_input, scale in zip(batches, scales)
         ]
     feeds = [
-        {name: _to_input_type(file, name, batch_input.transpose(np.argsort(axes)))}
+        {name: to_input_type(file, name, batch_input.transpose(np.argsort(axes)))}
         for batch_input in batches
     ]
     # Each evaluator and each trace of a large network holds gigabytes, so one follows the other. The first
@@ -129,7 +129,7 @@ def compare_with_file(
     canonical = canonical_graph(model, weights, dtype="float64", held=True)
     last = model.nodes[-1].name
     values = []
-    if not _has_fixed_batch(file, name):
+    if not has_fixed_batch(file, name):
         traced = trace(canonical, {model.input.name: batches[0]})
         values.append(traced.values[last][:COMPARED_SAMPLES])
         canonical_operations = operations_of(traced)
@@ -149,7 +149,7 @@ def compare_with_file(
     ]
     figures = [
         figure(f"logits, batch {number} of noise", *pair)
-        for number, pair in enumerate(_where_defined(pairs), start=1)
+        for number, pair in enumerate(where_defined(pairs), start=1)
     ]
     structure = compare_operations(
         *(list(map(_as_affine, each)) for each in (canonical_operations, file_operations))
@@ -166,7 +166,7 @@ def compare_with_file(
     return msgspec.structs.replace(result, seconds=time.perf_counter() - began)
 
 
-def _where_defined(pairs: Sequence[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
+def where_defined(pairs: Sequence[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
     """Values with 0 where both are NaN, or the same infinity: outside what a function is defined for.
 
     As they are if nearly all numbers of all batches are such.
@@ -199,7 +199,7 @@ def _as_affine(operation: Operation) -> Operation:
     return replace(operation, kind="Affine", attributes={**affine, "scaled": True})
 
 
-def _has_fixed_batch(file: onnx.ModelProto, name: str) -> bool:
+def has_fixed_batch(file: onnx.ModelProto, name: str) -> bool:
     """Whether a file's input has a fixed number of samples."""
     (shape,) = (value.type.tensor_type.shape for value in file.graph.input if value.name == name)
     return bool(shape.dim[0].dim_value)
@@ -209,7 +209,7 @@ def _initializer_names(file: onnx.ModelProto) -> set[str]:
     return {tensor.name for tensor in file.graph.initializer}
 
 
-def _to_input_type(file: onnx.ModelProto, name: str, array: Array) -> Array:
+def to_input_type(file: onnx.ModelProto, name: str, array: Array) -> Array:
     """The array in the type of the file's input: MXNet reads indices as real numbers."""
     element_types = {value.name: value.type.tensor_type.elem_type for value in file.graph.input}
     return array.astype(helper.tensor_dtype_to_np_dtype(element_types[name]))

@@ -65,7 +65,9 @@ def _without_control_flow(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     given = model
     if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
+        from onnx import inliner
+
+        model = inliner.inline_local_functions(model)
     if CONTROL_FLOW.isdisjoint(node.op_type for node in model.graph.node):
         return given
     feed, batch = default_inputs(model)

@@ -33,6 +33,7 @@ from dlb.imported.reading import SIZES, choose, padding_tests
 from dlb.imported.rules import READ_OPERATORS, RULES
 from dlb.imported.slices import split_into_slices
 from dlb.imported.tied_weights import tie_weights
+from dlb.imported.unread import check_batch_size, with_narrow_values
 from dlb.imported.views import ValueView
 from dlb.proof.certificate import Baseline, CheckResult
 from dlb.proof.distance import passes
@@ -214,11 +215,16 @@ def _import(
     for form in forms(file.model, trained=not any_output, with_numbers=with_numbers):
         try:
             own = replace(file, model=form)
-            return _import_graph(own, path, any_output, chosen, file.model)
+            found = _import_graph(own, path, any_output, chosen, file.model)
+            break
         except (UnsupportedError, UnsupportedNode) as reason:
             refused.append(reason)
-    # Quantised numbers are in no file that is read as it is.
-    raise refused[-1 if quantises(file.model) else 0]
+    else:
+        # Quantised numbers are in no file that is read as it is.
+        raise refused[-1 if quantises(file.model) else 0]
+    read = file.model, found.workload.model, found.layout.axes
+    check_batch_size(*read)
+    return replace(found, file_check=with_narrow_values(found.file_check, *read))
 
 
 def _import_graph(
@@ -349,7 +355,11 @@ def _refuse_at_once(model: onnx.ModelProto, *, trained: bool) -> None:
         UnsupportedNode: the output depends on an operator that no layer has.
         UnsupportedError: there are no weights, and ``trained`` is true.
     """
-    graph = onnx.inliner.inline_local_functions(model).graph if model.functions else model.graph
+    graph = model.graph
+    if model.functions:
+        from onnx import inliner
+
+        graph = inliner.inline_local_functions(model).graph
     held = {tensor.name for tensor in graph.initializer}
     live = live_names(graph.node, [v.name for v in graph.input if v.name not in held])
     needed = {value.name for value in graph.output}

@@ -23,6 +23,7 @@ from dlb.failure import Failure
 from dlb.proof.findings import Cause, Figure, Finding, Part
 from dlb.proof.findings.files import Float16Model, QuantisedModel, RoundedConstants
 from dlb.proof.findings.port import Float32Constant
+from dlb.proof.findings.workload import NarrowValues
 from dlb_worker.contract import PRECISION
 
 __all__ = [
@@ -282,8 +283,9 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         float16``; ``within rounding`` of two files with constants that were rounded at different steps.
         ``diverged`` if the workload computes NaN or infinity, up to which every check passed.
         ``unproven`` if a check was not run, if there are no checks, if a group was left out, or if the run
-        failed. ``within rounding`` if all checks passed of a port that ran in float32 only, or of a variant
-        that rounds more than its dtype. Otherwise ``proven``.
+        failed. ``within rounding`` if all checks passed of a port that ran in float32 only, of a variant
+        that rounds more than its dtype, or of a file that rounds values to a narrower type. Otherwise
+        ``proven``.
         """
         failed = [result for result in self.results_of(adapter) if result.verdict == "failed"]
         if failed:
@@ -298,7 +300,11 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             return "diverged"
         if not self.passed(adapter) or self.left_out:
             return "unproven"
-        rounds_more = PRECISION in self.variants.get(adapter, {})
+        rounds_more = PRECISION in self.variants.get(adapter, {}) or any(
+            isinstance(finding.cause, NarrowValues)
+            for result in self.results_of(adapter)
+            for finding in result.findings
+        )
         if rounds_more or "float32_only" in self.inapplicable.values():
             return "within rounding"
         return "proven"

@@ -26,6 +26,7 @@ __all__ = [
     "FLOAT64_FINER",
     "FLOAT64_TOLERANCE",
     "FOLDED_TOLERANCE",
+    "MOST_NARROWED",
     "NOISE",
     "NORMALISED_UNITS",
     "PERTURBED_MULTIPLE",
@@ -65,6 +66,8 @@ BFLOAT16_MULTIPLE = 6.0
 #: Rounding of bfloat16 itself, at most 2**-8 of a number and half of that on average; a smaller error counts
 #: as this.
 BFLOAT16_LEAST = 2.0**-9
+#: What the roundings of bfloat16 in a whole network may move its output by: some of 2**-8 each.
+MOST_NARROWED = 2.0**-4
 #: Rounding of float32 itself: a smaller error of the best adapter counts as this.
 FLOAT32_LEAST = 1e-6
 #: A value that a constant or a result rounded to float32 once or twice has moved is off by up to this.

@@ -217,6 +217,17 @@ def _straight_through(cause: workload.StraightThrough, finding: Finding, adapter
     return f"{count} of quantised numbers: the gradient is that of the identity (straight-through){by_sample}"
 
 
+@renders(workload.NarrowValues)
+def _narrow_values(cause: workload.NarrowValues, finding: Finding, adapter: str) -> str:
+    more = f" and {cause.more} more" if cause.more else ""
+    values = f"{quoted(cause.values)}{more}" if cause.values else "values inside its nodes"
+    apart = "not finite" if cause.distance is None else f"moved by {cause.distance:.1e}"
+    return (
+        f"the file rounds {values} to float16 or bfloat16, which no layer does; with these roundings its "
+        f"output is {apart}"
+    )
+
+
 @renders(workload.ReadAs)
 def _read_as(cause: workload.ReadAs, finding: Finding, adapter: str) -> str:
     parts = [f"{name} = {size}" for name, size in cause.sizes]

@@ -46,6 +46,7 @@ AnyCause = Union[
     workload.Float32Baseline,
     workload.GradientsDiffer,
     workload.LayerDiffers,
+    workload.NarrowValues,
     workload.NoWeightMoves,
     workload.NodeIsLoss,
     workload.LossChosen,

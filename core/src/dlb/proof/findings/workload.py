@@ -25,6 +25,7 @@ __all__ = [
     "LayerDiffers",
     "LossChosen",
     "MixedExport",
+    "NarrowValues",
     "NoWeightMoves",
     "NodeIsLoss",
     "ReadAs",
@@ -248,6 +249,19 @@ class StraightThrough(Cause, frozen=True, kw_only=True):
 
     roundings: int
     by_sample: bool = False
+
+
+class NarrowValues(Cause, frozen=True, kw_only=True):
+    """Values that a file keeps in float16 or bfloat16; the layers that were read do not round them.
+
+    Attributes:
+        values: names of the first that are rounded; more: how many others.
+        distance: of the output from what it is without these roundings; null stands for infinity.
+    """
+
+    values: tuple[str, ...]
+    more: int
+    distance: float | None
 
 
 class ReadAs(Cause, frozen=True, kw_only=True):

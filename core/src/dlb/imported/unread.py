@@ -1,0 +1,164 @@
+"""What a file computes that no layer does: with the number of samples, and by rounding to a narrow type.
+
+Layers compute each sample alone, and in one type. So the file itself is run once more where it reads how many
+samples a batch has, or keeps a value in float16 or bfloat16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto
+
+from dlb.errors import UnsupportedError
+from dlb.graph.evaluate import Evaluator, NodeFailed
+from dlb.graph.precision import in_precision, with_roundings
+from dlb.graph.trace import default_inputs
+from dlb.imported.check import MAX_LISTED, has_fixed_batch, to_input_type, where_defined
+from dlb.imported.quantised import by_sample
+from dlb.proof.certificate import CheckResult
+from dlb.proof.distance import figure, passes, relative_l2
+from dlb.proof.files.read import nodes_within
+from dlb.proof.findings import Finding
+from dlb.proof.findings.workload import NarrowValues
+from dlb.proof.tolerances import FLOAT64_TOLERANCE, MOST_NARROWED
+from dlb.samples import noise
+from dlb.workload.model import Model
+
+__all__ = ["check_batch_size", "with_narrow_values"]
+
+Array = npt.NDArray[Any]
+
+#: Operators whose result depends on how many samples they read.
+_COUNTS = ("EyeLike", "Shape", "Size")
+
+
+def check_batch_size(source: onnx.ModelProto, model: Model, axes: Sequence[int]) -> None:
+    """Check that a sample's output is the same whatever the number of samples, where the file leaves it open.
+
+    Args:
+        source: the file's model.
+        model: the layers that it is read as.
+        axes: of the file's input, in the order in which the layers read them.
+
+    Raises:
+        UnsupportedError: it is not, or the file cannot be run with another number of samples.
+    """
+    counts = any(
+        node.op_type in _COUNTS
+        for nodes in (source.graph.node, *(function.node for function in source.functions))
+        for node in nodes_within(nodes)
+    )
+    name, batch = _input_of(source)
+    # Scales of dynamic quantisation are those of a batch, which the certificate says.
+    if not counts or axes[0] or has_fixed_batch(source, name) or by_sample(source):
+        return
+    wide = in_precision(source, TensorProto.DOUBLE)
+    (output,) = (value.name for value in wide.graph.output)
+    inputs = _noise(wide, model, axes, batch + 1)[name]
+    evaluator = Evaluator(wide)
+    first = evaluator.run({name: inputs[:batch]})[output]
+    advice = f"--size {name}:0=N reads it for batches of N samples"
+    try:
+        more = evaluator.run({name: inputs})[output]
+    except NodeFailed as error:
+        raise UnsupportedError(
+            f"it can be run with {batch} samples, and not with {batch + 1} ({error}); {advice}"
+        ) from None
+    pairs = [
+        where_defined([(first.astype(np.float64), same.astype(np.float64))])
+        for same in _of_first_samples(more, first.shape, batch)
+    ]
+    compared = [figure(output, found, expected) for ((expected, found),) in pairs]
+    if not any(passes([each], FLOAT64_TOLERANCE) for each in compared):
+        distances = [each.relative_l2 for each in compared if each.relative_l2 is not None]
+        by = f"; those of the same samples differ by {min(distances):.1e}" if distances else ""
+        raise UnsupportedError(
+            f"its outputs with {batch + 1} samples are others than with {batch}{by}: it computes with the "
+            f"size of the batch; {advice}"
+        )
+
+
+def _of_first_samples(value: Array, shape: tuple[int, ...], batch: int) -> list[Array]:
+    """The numbers of the first samples in a value of one sample more, in each order that they may have.
+
+    Samples may be along any axis, among other numbers: steps may come before them, or windows after.
+    """
+    axes = [axis for axis, size in enumerate(shape) if value.ndim == len(shape)]
+    axes = [axis for axis in axes if value.shape[axis] != shape[axis]]
+    if len(axes) != 1 or value.size * batch != math.prod(shape) * (batch + 1):
+        return []
+    (axis,), found = axes, []
+    numbers = shape[axis] // batch
+    for inner in range(1, numbers + 1):
+        if numbers % inner == 0:
+            apart = value.reshape(
+                *shape[:axis], numbers // inner, batch + 1, inner, *shape[axis + 1 :]
+            )
+            found.append(apart.take(range(batch), axis + 1).reshape(shape))
+    return found
+
+
+def with_narrow_values(
+    check: CheckResult, source: onnx.ModelProto, model: Model, axes: Sequence[int]
+) -> CheckResult:
+    """The check of the file, with a finding about values that it rounds to a narrow type, which layers do not.
+
+    A cast that changes no number is no rounding: of weights that are kept in float16, of truths.
+    The check counts as not run if the roundings move the output by more than their types round.
+
+    Args:
+        source, model, axes: as of :func:`check_batch_size`.
+    """
+    found = with_roundings(source)
+    if found is None:
+        return check
+    rounded, unrounded = found
+    wide = in_precision(source, TensorProto.DOUBLE)
+    (output,) = (value.name for value in wide.graph.output)
+    feed = _noise(source, model, axes, _input_of(source)[1])
+    before, changed = dict[str, Array](), list[str]()
+    for name, value in Evaluator(rounded).stream(feed, [output, *unrounded, *unrounded.values()]):
+        if name in unrounded:
+            if not np.array_equal(before.pop(unrounded[name]), value, equal_nan=True):
+                changed.append(name)
+        else:
+            before[name] = value
+        if name == output:
+            narrow = value.astype(np.float64)
+    expected = Evaluator(wide).run(feed)[output].astype(np.float64)
+    distance = relative_l2(narrow, expected)
+    if not changed and distance == 0:
+        return check
+    cause = NarrowValues(
+        values=tuple(changed[:MAX_LISTED]),
+        more=max(0, len(changed) - MAX_LISTED),
+        distance=distance if math.isfinite(distance) else None,
+    )
+    return msgspec.structs.replace(
+        check,
+        verdict="passed" if distance <= MOST_NARROWED else "not run",
+        findings=(*check.findings, Finding(cause=cause)),
+    )
+
+
+def _input_of(source: onnx.ModelProto) -> tuple[str, int]:
+    """The name of the file's input, and the samples of a batch that it is read with."""
+    feed, batch = default_inputs(source)
+    (name,) = feed
+    return name, batch
+
+
+def _noise(
+    source: onnx.ModelProto, model: Model, axes: Sequence[int], batch: int
+) -> Mapping[str, Array]:
+    """Noise for the file's input, in its type."""
+    name, _ = _input_of(source)
+    array = noise(model, 1, batch).transpose(np.argsort(axes))
+    return {name: to_input_type(source, name, array)}
