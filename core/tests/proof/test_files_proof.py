@@ -274,6 +274,58 @@ def test_numbers_of_a_whole_batch_may_be_taken_by_their_positions(order, word, c
         assert compare(first, second).status("b.onnx") == word
 
 
+PRODUCT = "h = MatMul (x, w) "
+NORM = "y = LayerNormalization <epsilon = 1e-12> (h, one)"
+LENGTH = "a = Mul (h, h) s = ReduceSum (a, last) r = Sqrt (s) t = Add (r, tiny) y = Div (h, t)"
+BRANCHES = (
+    "a = LayerNormalization <epsilon = 1e-12> (h, one) "
+    "b = LayerNormalization <epsilon = 2e-12> (h, one) e = Exp (b) y = Add (a, e)"
+)
+TURNED = (
+    "b = LayerNormalization <epsilon = 2e-12> (h, one) e = Exp (b) "
+    "a = LayerNormalization <epsilon = 1e-12> (h, one) y = Add (e, a)"
+)
+HELD = {"w": W, "one": np.ones(4, "f"), "last": np.array([1])}
+HELD |= {name: np.float32(n) for name, n in {"tiny": 1e-12, "tiny2": 2e-12, "two": 2}.items()}
+
+
+def with_held(text):
+    return of(text, {name: array for name, array in HELD.items() if f" {name}" in text})
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (PRODUCT + NORM, PRODUCT + NORM.replace("1e-12", "2e-12")),
+        (PRODUCT + NORM, "h = Gemm (x, w) " + NORM.replace("1e-12", "2e-12")),
+        (PRODUCT + BRANCHES, PRODUCT + BRANCHES.replace("2e-12", "3e-12")),
+        (PRODUCT + LENGTH, PRODUCT + LENGTH.replace("tiny", "tiny2")),
+    ],
+    ids=["attribute", "after a product that is written otherwise", "of a branch", "constant"],
+)
+def test_another_number_of_the_same_operator_is_a_difference(first, second, compare):
+    """However small its effect: values agree to less than the tolerance."""
+    certificate = compare(with_held(first), with_held(second))
+    assert result(certificate, "forward float64").verdict == "passed"
+    assert certificate.status("b.onnx") == "deviates"
+    assert "e-12, found" in describe(result(certificate, "structure"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("y = Elu (h)", "y = Elu <alpha = 1.0> (h)"),
+        ("y = LayerNormalization (h, one)", "y = LayerNormalization <epsilon = 1e-5> (h, one)"),
+        (BRANCHES, TURNED),
+        (NORM, "g = Mul (h, two) " + NORM.replace("1e-12", "4e-12").replace("(h", "(g")),
+        ("y = Celu <alpha = 0.3> (h)", "y = Celu <alpha = 0.30000001> (h)"),
+    ],
+)
+def test_a_number_that_is_written_otherwise_is_none(first, second, compare):
+    certificate = compare(with_held(PRODUCT + first), with_held(PRODUCT + second))
+    assert certificate.status("b.onnx") == "proven", certificate.checks
+
+
 @pytest.mark.parametrize(("off", "word"), [(1e-7, "proven"), (2e-6, "deviates")])
 def test_alpha_of_a_response_normalisation_may_have_been_divided_and_multiplied(off, word, compare):
     text = "y = LRN <size = 3, alpha = 1e-4> (x)"

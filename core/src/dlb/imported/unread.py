@@ -76,7 +76,7 @@ def check_batch_size(source: onnx.ModelProto, model: Model, axes: Sequence[int])
         for same in _of_first_samples(more, first.shape, batch)
     ]
     compared = [figure(output, found, expected) for ((expected, found),) in pairs]
-    if not any(passes([each], FLOAT64_TOLERANCE) for each in compared):
+    if not any(passes((each,), FLOAT64_TOLERANCE) for each in compared):
         distances = [each.relative_l2 for each in compared if each.relative_l2 is not None]
         by = f"; those of the same samples differ by {min(distances):.1e}" if distances else ""
         raise UnsupportedError(

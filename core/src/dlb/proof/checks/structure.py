@@ -35,6 +35,8 @@ def check_file(
 ) -> CheckResult:
     """Compare the canonical graph with the file that it was read from. The result has no adapter yet.
 
+    Another number of the same operator in the same place is a difference, even if values agree.
+
     Args:
         compared: distances of its logits from the file's, on noise.
         differences: differences of their structures.
@@ -42,16 +44,17 @@ def check_file(
         undecided: operators that only one of them has, and for which equal values on noise prove nothing.
     """
     ordered = worst_first(compared)
+    numbers = [difference for difference in differences if difference.is_number]
     findings: tuple[Finding, ...] = ()
     if differences:
         cause = StructuresDiffer(
-            differences=tuple(map(StructureDifference.of, differences[:listed])),
-            more=max(0, len(differences) - listed),
-            decided_by="nothing" if undecided else "values",
+            differences=tuple(map(StructureDifference.of, (numbers or differences)[:listed])),
+            more=max(0, len(numbers or differences) - listed),
+            decided_by="structure" if numbers else "nothing" if undecided else "values",
             undecided=tuple(undecided),
         )
         findings = (Finding(cause=cause),)
-    passed = passes(ordered, FLOAT64_TOLERANCE) and not undecided
+    passed = passes(ordered, FLOAT64_TOLERANCE) and not undecided and not numbers
     return Check("file", "file", "", baseline).result(
         ordered, FLOAT64_TOLERANCE, findings, passed=passed
     )
@@ -90,6 +93,8 @@ def check_file_structure(
 ) -> CheckResult:
     """Compare the operators of two files. Other operators fail only if the outputs differ too.
 
+    Another number of the same operator in the same place fails, however small its effect on the outputs.
+
     Args:
         agree: whether the outputs of both files agree.
     """
@@ -97,6 +102,8 @@ def check_file_structure(
 
     cause = structure.cause
     findings = (Finding(cause=cause),) if cause is not None else ()
+    if structure.numbers:
+        return check.result(findings=(Finding(cause=structure.numbers),), passed=False)
     if structure.equal:
         return check.result(findings=findings, passed=True)
     if not structure.compared:

@@ -32,7 +32,7 @@ from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.files.parting import node_name, same_values
 
-__all__ = ["is_analytic", "show_functions", "undecided_nodes"]
+__all__ = ["complete_attributes", "is_analytic", "show_functions", "undecided_nodes"]
 
 # fmt: off
 _ANALYTIC = LAYOUT | {
@@ -120,7 +120,7 @@ def _computes_same(
     reads = list(zip_longest(node.input, counterpart.input, fillvalue=""))
     if node.op_type in _REACHED:
         reads = reads[:1]
-    elif _complete_attributes(first, node) != _complete_attributes(second, counterpart):
+    elif _attributes(first, node) != _attributes(second, counterpart):
         return False
     return all(
         _same_input(first, first_input, second, second_input, equal_values)
@@ -298,7 +298,14 @@ def _same_input(
     return np.array_equal(first.values[first_name], second.values[second_name])
 
 
-def _complete_attributes(traced: Trace, node: onnx.NodeProto) -> str:
+def _attributes(traced: Trace, node: onnx.NodeProto) -> str:
+    attributes = complete_attributes(traced, node)
+    if node.op_type == "Cast":  # others are of types that no graph of real numbers has
+        attributes = {"to": attributes["to"]}
+    return repr(sorted(attributes.items()))
+
+
+def complete_attributes(traced: Trace, node: onnx.NodeProto) -> dict[str, Any]:
     """The attributes of a node, with ONNX's defaults for those that are not written."""
     onnx_domains = ("", "ai.onnx")
     domains = onnx_domains if node.domain in onnx_domains else (node.domain,)
@@ -307,7 +314,4 @@ def _complete_attributes(traced: Trace, node: onnx.NodeProto) -> str:
     defaults = [entry.default_value for entry in schema.attributes.values()]
     default_node = helper.make_node(node.op_type, [], [])
     default_node.attribute.extend(entry for entry in defaults if entry.type)
-    attributes = {**attributes_of(default_node), **attributes_of(node)}
-    if node.op_type == "Cast":  # others are of types that no graph of real numbers has
-        attributes = {"to": attributes["to"]}
-    return repr(sorted(attributes.items()))
+    return {**attributes_of(default_node), **attributes_of(node)}

@@ -21,7 +21,7 @@ from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operations import reader_of
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.distance import figure, relative_l2, worst_first
-from dlb.proof.files.analytic import is_analytic, show_functions
+from dlb.proof.files.analytic import complete_attributes, is_analytic, show_functions
 from dlb.proof.files.parting import node_name, transpositions
 from dlb.proof.findings import Figure
 from dlb.proof.findings.files import WeightDiffers, WeightFacts, WeightInOne
@@ -108,7 +108,7 @@ def weights_of(traced: Trace) -> list[Weight]:
         if exact:
             constants |= {
                 f"{node_name(node)}.{name}": (np.asarray(value), "")
-                for name, value in attributes_of(node).items()
+                for name, value in complete_attributes(traced, node).items()
                 if isinstance(value, float)
             }
         for name, (array, value) in constants.items():
