@@ -6,9 +6,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
-from test_files_proof import GRAPHS, compare  # noqa: F401
+from test_files_proof import GRAPHS, W, compare, of  # noqa: F401
 
 from dlb.proof.findings.files import Float16Model
+from dlb.proof.findings.workload import NarrowValues
 from dlb.report.sentences import describe
 
 NETWORKS = ("lenet", "residual")
@@ -50,3 +51,48 @@ def test_a_file_in_float16_is_the_same_model(compare, network, swapped) -> None:
 def test_a_file_in_float16_with_another_weight_deviates(compare, network) -> None:  # noqa: F811
     certificate = compare(GRAPHS[network], half(GRAPHS[network], change=1e-2))
     assert certificate.status("b.onnx") == "deviates"
+
+
+PRODUCT = "h = MatMul (x, w) y = Relu (h)"
+
+
+def with_cast(kind: int) -> onnx.ModelProto:
+    cast = f"n = Cast <to = {kind}> (h) g = Cast <to = {TensorProto.FLOAT}> (n) y = Relu (g)"
+    return of(f"h = MatMul (x, w) {cast}", {"w": W})
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_a_value_that_one_file_rounds_is_told(compare, kind, swapped) -> None:  # noqa: F811
+    files = of(PRODUCT, {"w": W}), with_cast(kind)
+    certificate = compare(*(files[::-1] if swapped else files))
+    assert certificate.status("b.onnx") in ("within rounding", "unproven")
+    (forward,) = (each for each in certificate.checks if each.check == "forward float64")
+    causes = [each.cause for each in forward.findings]
+    (cause,) = (each for each in causes if isinstance(each, NarrowValues))
+    assert (cause.file, cause.values) == ("a.onnx" if swapped else "b.onnx", ("n",))
+    assert "which the other file does not" in describe(forward)
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-4])
+def test_a_rounding_that_both_files_have_is_none(compare, off) -> None:  # noqa: F811
+    files = with_cast(TensorProto.FLOAT16), with_cast(TensorProto.FLOAT16)
+    array = numpy_helper.to_array(files[1].graph.initializer[0]) + np.float32(off)
+    files[1].graph.initializer[0].CopyFrom(numpy_helper.from_array(array, "w"))
+    assert compare(*files).status("b.onnx") == ("deviates" if off else "proven")
+
+
+def test_another_weight_is_no_rounding(compare) -> None:  # noqa: F811
+    other = of(PRODUCT, {"w": W + np.float32(1e-4)})
+    assert compare(with_cast(TensorProto.FLOAT16), other).status("b.onnx") == "deviates"
+
+
+def test_a_file_in_float16_with_equal_weights_still_rounds(compare) -> None:  # noqa: F811
+    narrow = half(GRAPHS["lenet"])
+    wide = onnx.ModelProto()
+    wide.CopyFrom(GRAPHS["lenet"])
+    for tensor, held in zip(wide.graph.initializer, narrow.graph.initializer):
+        if tensor.data_type == TensorProto.FLOAT:
+            array = numpy_helper.to_array(held).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    assert compare(wide, narrow).status("b.onnx") in ("within rounding", "unproven")

@@ -8,10 +8,7 @@ from typing import Any
 
 from dlb.graph.operations import Operation
 
-__all__ = ["Difference", "are_other_numbers", "differences"]
-
-#: The largest relative difference of one number that two exporters rounded to float32, more than once.
-FLOAT32_ROUNDING = 1e-6
+__all__ = ["Difference", "differences"]
 
 
 @dataclass(frozen=True)
@@ -23,8 +20,6 @@ class Difference:
         node: the exported node that was compared with it; empty if there is none.
         what: ``operator``, or the attribute that differs.
         expected, found: the value in the canonical and in the exported graph.
-        is_number: whether it is a real number of two operations in the same place, further apart than rounding
-            to float32 sets it: another number, however small its effect on values.
     """
 
     layer: str
@@ -32,7 +27,6 @@ class Difference:
     what: str
     expected: str
     found: str
-    is_number: bool = False
 
     def __str__(self) -> str:
         where = f"layer '{self.layer}'" if self.layer else f"exported node '{self.node}'"
@@ -56,8 +50,6 @@ class _Alignment:
         self.counterpart = {-1 - k: -1 - k for k in range(max(len(canonical), len(exported)))}
         self.unmatched = dict.fromkeys(range(len(exported)))
         self.reported: set[int] = set()
-        #: Canonical operations that have no counterpart: what reads them is in no place of the other graph.
-        self.missing: set[int] = set()
         self.differences: list[Difference] = []
 
     def align(self) -> list[Difference]:
@@ -85,8 +77,7 @@ class _Alignment:
             key=lambda k: len(_unequal_attributes(layer.attributes, self.exported[k].attributes))
         )
         if same_kind:
-            same_place = self.missing.isdisjoint(layer.inputs)
-            return self._pair(index, layer, same_kind[0], same_place=same_place)
+            return self._pair(index, layer, same_kind[0])
         for skipped in candidates:
             after_skipped = [
                 k
@@ -112,17 +103,10 @@ class _Alignment:
                 return self._pair(index, layer, same_kind_elsewhere[0])
         candidate = self.exported[candidates[0]] if candidates else None
         self._report_operator(index, layer, candidate)
-        self.missing.add(index)
         self.counterpart[index] = self.counterpart[layer.inputs[0]]
 
-    def _pair(
-        self, index: int, layer: Operation, exported_index: int, *, same_place: bool = False
-    ) -> None:
-        """Pair a layer with an exported operation, and report the attributes that differ.
-
-        Args:
-            same_place: both read the same operations.
-        """
+    def _pair(self, index: int, layer: Operation, exported_index: int) -> None:
+        """Pair a layer with an exported operation, and report the attributes that differ."""
         self.unmatched.pop(exported_index, None)
         self.counterpart[index] = exported_index
         operation = self.exported[exported_index]
@@ -131,9 +115,8 @@ class _Alignment:
             unequal.pop("elements", None)
         for name, (expected, actual) in unequal.items():
             what = "output elements of a sample" if name == "elements" else name
-            is_number = same_place and are_other_numbers(expected, actual)
             self.differences.append(
-                Difference(layer.name, operation.name, what, str(expected), str(actual), is_number)
+                Difference(layer.name, operation.name, what, str(expected), str(actual))
             )
         if unequal:
             self.reported.add(index)
@@ -156,13 +139,6 @@ class _Alignment:
             "another" if index is None else ("input" if index < 0 else self.canonical[index].name)
             for index in layers
         )
-
-
-def are_other_numbers(first: Any, second: Any) -> bool:
-    """Whether two real numbers are further apart than exporters round them in float32."""
-    if not (isinstance(first, float) and isinstance(second, float)):
-        return False
-    return not abs(first - second) <= FLOAT32_ROUNDING * max(abs(first), abs(second))
 
 
 def _unequal_attributes(

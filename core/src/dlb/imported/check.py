@@ -22,7 +22,7 @@ from dlb.graph.canonical import canonical_graph
 from dlb.graph.evaluate import Evaluator
 from dlb.graph.operations import Operation, operations, operations_of
 from dlb.graph.precision import set_nominal_values
-from dlb.graph.structure import compare_operations
+from dlb.graph.structure import Difference, compare_operations
 from dlb.graph.trace import Trace, trace
 from dlb.proof.certificate import Baseline, CheckResult
 from dlb.proof.checks.structure import check_file
@@ -30,6 +30,7 @@ from dlb.proof.distance import figure
 from dlb.proof.files.analytic import undecided_nodes
 from dlb.proof.files.inputs import SCALES
 from dlb.proof.files.read import nodes_within
+from dlb.proof.files.structure import other_numbers
 from dlb.proof.tolerances import FLOAT64_TOLERANCE
 from dlb.samples import noise
 from dlb.workload.model import Model
@@ -155,13 +156,13 @@ def compare_with_file(
         *(list(map(_as_affine, each)) for each in (canonical_operations, file_operations))
     )
     undecided: tuple[str, ...] = ()
+    numbers: list[Difference] = []
     if not structure.equal:
-        file_trace = trace(file, feeds[0])
-        undecided = undecided_nodes(
-            trace(canonical, {model.input.name: batches[0]}), file_trace, FLOAT64_TOLERANCE
-        )
+        traces = trace(canonical, {model.input.name: batches[0]}), trace(file, feeds[0])
+        undecided = undecided_nodes(*traces, FLOAT64_TOLERANCE)
+        numbers = other_numbers(*traces)
     result = check_file(
-        baseline, figures, structure.differences, MAX_LISTED, undecided[:MAX_LISTED]
+        baseline, figures, structure.differences, MAX_LISTED, undecided[:MAX_LISTED], numbers
     )
     return msgspec.structs.replace(result, seconds=time.perf_counter() - began)
 

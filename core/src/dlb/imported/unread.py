@@ -18,15 +18,15 @@ from onnx import TensorProto
 
 from dlb.errors import UnsupportedError
 from dlb.graph.evaluate import Evaluator, NodeFailed
-from dlb.graph.precision import in_precision, with_roundings
+from dlb.graph.precision import in_precision
 from dlb.graph.trace import default_inputs
-from dlb.imported.check import MAX_LISTED, has_fixed_batch, to_input_type, where_defined
+from dlb.imported.check import has_fixed_batch, to_input_type, where_defined
 from dlb.imported.quantised import by_sample
 from dlb.proof.certificate import CheckResult
-from dlb.proof.distance import figure, passes, relative_l2
+from dlb.proof.distance import figure, passes
+from dlb.proof.files.narrow import narrow_values
 from dlb.proof.files.read import nodes_within
 from dlb.proof.findings import Finding
-from dlb.proof.findings.workload import NarrowValues
 from dlb.proof.tolerances import FLOAT64_TOLERANCE, MOST_NARROWED
 from dlb.samples import noise
 from dlb.workload.model import Model
@@ -110,40 +110,18 @@ def with_narrow_values(
 ) -> CheckResult:
     """The check of the file, with a finding about values that it rounds to a narrow type, which layers do not.
 
-    A cast that changes no number is no rounding: of weights that are kept in float16, of truths.
     The check counts as not run if the roundings move the output by more than their types round.
 
     Args:
         source, model, axes: as of :func:`check_batch_size`.
     """
-    found = with_roundings(source)
-    if found is None:
+    cause = narrow_values(source, _noise(source, model, axes, _input_of(source)[1]))
+    if cause is None:
         return check
-    rounded, unrounded = found
-    wide = in_precision(source, TensorProto.DOUBLE)
-    (output,) = (value.name for value in wide.graph.output)
-    feed = _noise(source, model, axes, _input_of(source)[1])
-    before, changed = dict[str, Array](), list[str]()
-    for name, value in Evaluator(rounded).stream(feed, [output, *unrounded, *unrounded.values()]):
-        if name in unrounded:
-            if not np.array_equal(before.pop(unrounded[name]), value, equal_nan=True):
-                changed.append(name)
-        else:
-            before[name] = value
-        if name == output:
-            narrow = value.astype(np.float64)
-    expected = Evaluator(wide).run(feed)[output].astype(np.float64)
-    distance = relative_l2(narrow, expected)
-    if not changed and distance == 0:
-        return check
-    cause = NarrowValues(
-        values=tuple(changed[:MAX_LISTED]),
-        more=max(0, len(changed) - MAX_LISTED),
-        distance=distance if math.isfinite(distance) else None,
-    )
+    judged = cause.distance is not None and cause.distance <= MOST_NARROWED
     return msgspec.structs.replace(
         check,
-        verdict="passed" if distance <= MOST_NARROWED else "not run",
+        verdict="passed" if judged else "not run",
         findings=(*check.findings, Finding(cause=cause)),
     )
 

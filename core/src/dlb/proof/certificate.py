@@ -99,6 +99,7 @@ _ROUNDED_STATUS: Mapping[type[Cause], ProofStatus] = {
     Float16Model: "the same model in float16",
     QuantisedModel: "the same model, quantised",
     RoundedConstants: "within rounding",
+    NarrowValues: "within rounding",
 }
 #: What a check compares with.
 BaselineKind = Literal[

@@ -222,9 +222,10 @@ def _narrow_values(cause: workload.NarrowValues, finding: Finding, adapter: str)
     more = f" and {cause.more} more" if cause.more else ""
     values = f"{quoted(cause.values)}{more}" if cause.values else "values inside its nodes"
     apart = "not finite" if cause.distance is None else f"moved by {cause.distance:.1e}"
+    file, other = (f"'{cause.file}'", "the other file") if cause.file else ("the file", "no layer")
     return (
-        f"the file rounds {values} to float16 or bfloat16, which no layer does; with these roundings its "
-        f"output is {apart}"
+        f"{file} rounds {values} to float16 or bfloat16, which {other} does{' not' if cause.file else ''}; "
+        f"with these roundings its output is {apart}"
     )
 
 

@@ -32,6 +32,7 @@ def check_file(
     differences: Sequence[Difference],
     listed: int,
     undecided: Sequence[str],
+    numbers: Sequence[Difference],
 ) -> CheckResult:
     """Compare the canonical graph with the file that it was read from. The result has no adapter yet.
 
@@ -42,9 +43,9 @@ def check_file(
         differences: differences of their structures.
         listed: how many differences the finding lists.
         undecided: operators that only one of them has, and for which equal values on noise prove nothing.
+        numbers: differences of single numbers of the same operator in the same place.
     """
     ordered = worst_first(compared)
-    numbers = [difference for difference in differences if difference.is_number]
     findings: tuple[Finding, ...] = ()
     if differences:
         cause = StructuresDiffer(

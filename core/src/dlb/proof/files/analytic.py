@@ -32,7 +32,13 @@ from dlb.graph.reader import Reader
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.files.parting import node_name, same_values
 
-__all__ = ["complete_attributes", "is_analytic", "show_functions", "undecided_nodes"]
+__all__ = [
+    "complete_attributes",
+    "default_attributes",
+    "is_analytic",
+    "show_functions",
+    "undecided_nodes",
+]
 
 # fmt: off
 _ANALYTIC = LAYOUT | {
@@ -306,7 +312,12 @@ def _attributes(traced: Trace, node: onnx.NodeProto) -> str:
 
 
 def complete_attributes(traced: Trace, node: onnx.NodeProto) -> dict[str, Any]:
-    """The attributes of a node, with ONNX's defaults for those that are not written."""
+    """The attributes of a node, with ONNX's own values of those that are not written."""
+    return {**default_attributes(traced, node), **attributes_of(node)}
+
+
+def default_attributes(traced: Trace, node: onnx.NodeProto) -> dict[str, Any]:
+    """ONNX's own values of a node's attributes."""
     onnx_domains = ("", "ai.onnx")
     domains = onnx_domains if node.domain in onnx_domains else (node.domain,)
     version = max(entry.version for entry in traced.opsets if entry.domain in domains)
@@ -314,4 +325,4 @@ def complete_attributes(traced: Trace, node: onnx.NodeProto) -> dict[str, Any]:
     defaults = [entry.default_value for entry in schema.attributes.values()]
     default_node = helper.make_node(node.op_type, [], [])
     default_node.attribute.extend(entry for entry in defaults if entry.type)
-    return {**attributes_of(default_node), **attributes_of(node)}
+    return attributes_of(default_node)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections import defaultdict
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
 
 from dlb.errors import DlbError
 from dlb.failure import failure_of
-from dlb.graph.alignment import are_other_numbers
 from dlb.graph.decimals import decimal
 from dlb.graph.layout import LAYOUT
 from dlb.graph.nominal import fix_input_shapes
 from dlb.graph.structure import Difference, compare_structure
 from dlb.graph.trace import Trace
+from dlb.proof.distance import norm
 from dlb.proof.files.analytic import complete_attributes
 from dlb.proof.files.parting import node_name
 from dlb.proof.files.read import nodes_within
@@ -26,7 +26,7 @@ from dlb.proof.findings.base import LISTED
 from dlb.proof.findings.common import CannotRun, StructureDifference, StructuresDiffer
 from dlb.proof.findings.files import Folded, NodeHoldsGraph
 
-__all__ = ["Structure", "compare_structures"]
+__all__ = ["Structure", "compare_structures", "other_numbers"]
 
 #: Types of attribute that structures do not compare.
 _NOT_COMPARED = {
@@ -104,12 +104,7 @@ def _compare(pair: FilePair, runs: Runs) -> Structure:
         return Structure(True, Folded(file=hides, nodes=tuple(structure.unseen)))
     if not structure.differences:
         return Structure(structure.equal)
-    numbers = [difference for difference in structure.differences if difference.is_number]
-    return Structure(
-        structure.equal,
-        _listed(structure.differences),
-        numbers=_listed(numbers) if numbers else None,
-    )
+    return Structure(structure.equal, _listed(structure.differences))
 
 
 def _holds_graph_or_tensor(node: onnx.NodeProto) -> bool:
@@ -122,66 +117,114 @@ def _holds_graph_or_tensor(node: onnx.NodeProto) -> bool:
 _OF_TRAINING = {("BatchNormalization", "momentum")}
 #: Operators that are the identity in inference, or arrange numbers.
 _TRANSPARENT = {*LAYOUT, "Cast", "Dropout"}
+#: The largest relative difference of one number that exporters rounded to float32 at different steps, and of
+#: the norms of values that are the same.
+_ROUNDING = 1e-6
+#: That of the norms of values that are the same but for the small effect of another number.
+_EFFECT = 1e-3
 #: What masks hide is any number as far from 0 as this.
 _FAR = 1e4
 
 
-def other_numbers(first: Trace, second: Trace) -> list[Difference]:
-    """Single numbers of operators in the same place of both graphs that are further apart than rounding.
+@dataclass(frozen=True)
+class _Numbered:
+    """A node with single numbers: real attributes, and constants that it reads.
 
-    Operators are in the same place if they read the same operators, up to the inputs. A number is a real
-    attribute, or a constant that the operator reads. Several operators in one place, such as branches, may be
-    in any order.
+    Attributes:
+        numbers: by name.
+        sizes, norms: of its output, and of the values that it reads, which depend on the input.
     """
-    places = [_numbers_by_place(traced) for traced in (first, second)]
+
+    node: onnx.NodeProto
+    numbers: dict[str, float]
+    sizes: tuple[int, ...]
+    norms: tuple[float, ...]
+
+    def is_in_place_of(self, other: _Numbered, effect: float) -> bool:
+        """Whether both are the same operator and read equal values, in any layout.
+
+        Args:
+            effect: how far apart the norms of what they compute may be.
+        """
+        same = (self.node.op_type, self.sizes) == (other.node.op_type, other.sizes)
+        return (
+            same
+            and _are_same(self.norms[0], other.norms[0], effect)
+            and all(map(_are_same, self.norms[1:], other.norms[1:]))
+        )
+
+    def unequal(self, other: _Numbered) -> list[str]:
+        """The names of numbers that are others, beyond rounding."""
+        return [
+            name
+            for name in self.numbers.keys() & other.numbers.keys()
+            if not _are_same(self.numbers[name], other.numbers[name])
+            and not _are_far(self.numbers[name], other.numbers[name])
+        ]
+
+
+def _are_same(first: float, second: float, rounding: float = _ROUNDING) -> bool:
+    return first == second or abs(first - second) <= rounding * max(abs(first), abs(second))
+
+
+def _are_far(first: float, second: float) -> bool:
+    return min(abs(first), abs(second)) >= _FAR and first * second > 0
+
+
+def other_numbers(first: Trace, second: Trace) -> list[Difference]:
+    """Single numbers of the same operator in the same place that are others in two graphs, beyond rounding.
+
+    An operator is in the same place if it reads the same values. If the graphs have other operators, it also
+    computes nearly the same: else both are written in other ways, which the values of outputs decide.
+
+    Args:
+        first, second: traces on the same random inputs.
+    """
+    sides = [list(_numbered_nodes(traced)) for traced in (first, second)]
+    counts = [Counter(node.op_type for node in _live_nodes(traced)) for traced in (first, second)]
+    effect = math.inf if counts[0] == counts[1] else _EFFECT
+    for node in list(sides[0]):
+        for other in sides[1]:
+            if node.is_in_place_of(other, effect) and not node.unequal(other):
+                sides[0].remove(node)
+                sides[1].remove(other)
+                break
     found = []
-    for place, nodes in places[0].items():
-        others = places[1].get(place, [])
-        if len(nodes) != len(others):
+    for node in sides[0]:
+        other = next((each for each in sides[1] if node.is_in_place_of(each, effect)), None)
+        if other is None:
             continue
-        for (node, numbers), (other, own) in zip(*map(_by_their_numbers, (nodes, others))):
-            for name in numbers.keys() & own.keys():
-                one, another = numbers[name], own[name]
-                far = min(abs(one), abs(another)) >= _FAR and one * another > 0
-                if are_other_numbers(one, another) and not far:
-                    found.append(Difference(node, other, name, f"{one:g}", f"{another:g}", True))
+        sides[1].remove(other)
+        names = node_name(node.node), node_name(other.node)
+        found += [
+            Difference(*names, name, f"{node.numbers[name]:g}", f"{other.numbers[name]:g}")
+            for name in node.unequal(other)
+        ]
     return found
 
 
-def _by_their_numbers(
-    nodes: Sequence[tuple[str, dict[str, float]]],
-) -> list[tuple[str, dict[str, float]]]:
-    return sorted(nodes, key=lambda node: sorted(node[1].items()))
-
-
-def _numbers_by_place(traced: Trace) -> dict[str, list[tuple[str, dict[str, float]]]]:
-    """The names and numbers of nodes that depend on the input, by a hash of what they read."""
-    places = {name: f"input {number}" for number, name in enumerate(traced.inputs)}
-    found = defaultdict[str, list[tuple[str, dict[str, float]]]](list)
+def _live_nodes(traced: Trace) -> Iterator[onnx.NodeProto]:
+    """Nodes that compute with the input, and do not only arrange its numbers."""
     for node in traced.nodes:
-        if traced.live.isdisjoint(node.output):
-            continue
-        reads = [places.get(name, "") for name in node.input]
+        if node.op_type not in _TRANSPARENT and not traced.live.isdisjoint(node.output):
+            yield node
+
+
+def _numbered_nodes(traced: Trace) -> Iterator[_Numbered]:
+    """The nodes with single numbers whose values depend on the input."""
+    for node in _live_nodes(traced):
+        numbers = {
+            name: decimal(value)
+            for name, value in complete_attributes(traced, node).items()
+            if isinstance(value, float) and (node.op_type, name) not in _OF_TRAINING
+        }
         commutes = node.op_type in ("Add", "Max", "Mean", "Min", "Mul", "Sum")
-        reads = sorted(filter(None, reads)) if commutes else reads
-        transparent = node.op_type in _TRANSPARENT and any(reads)
-        hashed = hashlib.sha256(repr((node.op_type, reads)).encode()).hexdigest()
-        for number, name in enumerate(node.output):
-            places[name] = reads[0] if transparent else f"{hashed}.{number}"
-        if not transparent:
-            found[hashed].append((node_name(node), _numbers(traced, node, commutes=commutes)))
-    return found
-
-
-def _numbers(traced: Trace, node: onnx.NodeProto, *, commutes: bool) -> dict[str, float]:
-    """The real attributes of a node, and the constants of one real number that it reads, by name."""
-    numbers = {
-        name: decimal(value)
-        for name, value in complete_attributes(traced, node).items()
-        if isinstance(value, float) and (node.op_type, name) not in _OF_TRAINING
-    }
-    for place in range(len(node.input)):
-        array = traced.constant(node, place)
-        if array is not None and array.size == 1 and array.dtype.kind == "f":
-            numbers["constant" if commutes else f"input {place + 1}"] = float(array.item())
-    return numbers
+        for place in range(len(node.input)):
+            array = traced.constant(node, place)
+            if array is not None and array.size == 1 and array.dtype.kind == "f":
+                numbers["constant" if commutes else f"input {place + 1}"] = float(array.item())
+        if numbers:
+            read = [traced.values[name] for name in node.input if name in traced.live]
+            values = [traced.values[next(filter(None, node.output))], *read]
+            norms = tuple(norm([value]) for value in values)
+            yield _Numbered(node, numbers, tuple(value.size for value in values), norms)

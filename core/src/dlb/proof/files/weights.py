@@ -21,7 +21,7 @@ from dlb.graph.one_hot import one_hot_table
 from dlb.graph.operations import reader_of
 from dlb.graph.trace import Trace, attributes_of
 from dlb.proof.distance import figure, relative_l2, worst_first
-from dlb.proof.files.analytic import complete_attributes, is_analytic, show_functions
+from dlb.proof.files.analytic import default_attributes, is_analytic, show_functions
 from dlb.proof.files.parting import node_name, transpositions
 from dlb.proof.findings import Figure
 from dlb.proof.findings.files import WeightDiffers, WeightFacts, WeightInOne
@@ -108,8 +108,8 @@ def weights_of(traced: Trace) -> list[Weight]:
         if exact:
             constants |= {
                 f"{node_name(node)}.{name}": (np.asarray(value), "")
-                for name, value in complete_attributes(traced, node).items()
-                if isinstance(value, float)
+                for name, value in attributes_of(node).items()
+                if isinstance(value, float) and value != default_attributes(traced, node).get(name)
             }
         for name, (array, value) in constants.items():
             if array is None or not np.any(array) or array.dtype.kind not in "fiub":

@@ -252,16 +252,23 @@ class StraightThrough(Cause, frozen=True, kw_only=True):
 
 
 class NarrowValues(Cause, frozen=True, kw_only=True):
-    """Values that a file keeps in float16 or bfloat16; the layers that were read do not round them.
+    """Values that a file rounds to float16 or bfloat16; layers that were read, or the other file, do not.
 
     Attributes:
         values: names of the first that are rounded; more: how many others.
         distance: of the output from what it is without these roundings; null stands for infinity.
+        file: of two, the one that rounds them.
     """
 
     values: tuple[str, ...]
     more: int
     distance: float | None
+    file: str = ""
+
+    @property
+    def count(self) -> int:
+        """How many values are rounded."""
+        return len(self.values) + self.more
 
 
 class ReadAs(Cause, frozen=True, kw_only=True):
