@@ -101,6 +101,15 @@ FILES: dict[str, tuple[onnx.ModelProto, set[str]]] = {
         ),
         {"elementwise"},
     ),
+    "what is no number": (
+        after_conv(
+            node("Softmax", ["c"], ["p"], axis=-1),
+            node("IsNaN", ["p"], ["t"]),
+            node("Where", ["t", "zero", "p"], ["h"]),
+            zero=np.float32(0),
+        ),
+        {"softmax", "where"},
+    ),
     "of two values": (chosen("c", "wave"), {"where"}),
     "of a value and a number": (chosen("number", "wave", number=np.float32(0.25)), {"where"}),
     "of a number for each channel": (

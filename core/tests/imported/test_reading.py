@@ -15,7 +15,7 @@ from dlb.execution.kept_proofs import proof_key
 from dlb.graph.evaluate import evaluate
 from dlb.graph.precision import in_precision
 from dlb.imported import import_file
-from dlb.proof.findings.workload import ReadAs
+from dlb.proof.findings.workload import AssumedValues, ReadAs
 from dlb.reading import Reading
 from dlb.request import Request
 
@@ -343,3 +343,26 @@ def test_real_numbers_that_are_cast_to_the_class_of_a_one_hot_table(tmp_path: Pa
     assert found.workload.model.input.kind == "index"
     kinds = [type(each.layer).__name__ for each in found.workload.model.nodes]
     assert kinds == ["Embedding", "Linear", "Reduce", "Linear"]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_an_input_that_nobody_chose_is_no_proof(reads: bool, tmp_path: Path) -> None:
+    """Unless the output is the same with another number."""
+    nodes = [
+        node("Gather", ["E", "x"], ["e"]),
+        node("Gather", ["F", "z"], ["f"]),
+        node("Concat", ["e", "f"], ["g"], axis=2),
+        node("ReduceMean", ["g"], ["p"], axes=[1], keepdims=0),
+        node("MatMul", ["p", "w"], ["y"]),
+    ]
+    second = real(5, 3) if reads else np.ones((5, 3), np.float32)
+    held = {"E": real(9, 3), "F": second, "w": real(6, 2)}
+    model = graph(nodes, held, ("N", 4), kind=TensorProto.INT64)
+    model.graph.input.append(helper.make_tensor_value_info("z", TensorProto.INT64, ("N", 4)))
+    path = saved(tmp_path, model)
+    check = import_file(path).file_check
+    assert check.verdict == ("not run" if reads else "passed")
+    causes = [each.cause for each in check.findings if isinstance(each.cause, AssumedValues)]
+    assert [cause.values for cause in causes] == ([(("z", 0.0),)] if reads else [])
+    chosen = import_file(path, reading=Reading(constants={"z": 0.0})).file_check
+    assert chosen.verdict == "passed"

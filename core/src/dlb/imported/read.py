@@ -33,7 +33,7 @@ from dlb.imported.reading import SIZES, choose, padding_tests
 from dlb.imported.rules import READ_OPERATORS, RULES
 from dlb.imported.slices import split_into_slices
 from dlb.imported.tied_weights import tie_weights
-from dlb.imported.unread import check_batch_size, with_narrow_values
+from dlb.imported.unread import check_batch_size, with_assumed_values, with_narrow_values
 from dlb.imported.views import ValueView
 from dlb.proof.certificate import Baseline, CheckResult
 from dlb.proof.distance import passes
@@ -224,7 +224,9 @@ def _import(
         raise refused[-1 if quantises(file.model) else 0]
     read = file.model, found.workload.model, found.layout.axes
     check_batch_size(*read)
-    return replace(found, file_check=with_narrow_values(found.file_check, *read))
+    assumed = {name: number for cause in found.read_as for name, number in cause.assumed}
+    checked = with_assumed_values(found.file_check, *read, assumed)
+    return replace(found, file_check=with_narrow_values(checked, *read))
 
 
 def _import_graph(

@@ -17,7 +17,10 @@ __all__ = ["DYNAMIC", "LOGIC", "QUANTISED", "rule_of"]
 
 #: Operators that compute a truth, and those that read truths as numbers.
 LOGIC = frozenset(
-    ("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Xor")
+    (
+        *("And", "Equal", "Greater", "GreaterOrEqual", "IsNaN", "Less", "LessOrEqual", "Not", "Or"),
+        "Xor",
+    )
 )
 #: Quantises by the least and the largest number of all samples.
 DYNAMIC = "DynamicQuantizeLinear"
@@ -245,6 +248,8 @@ _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("GatherElements", "GatherND"), _looked_up),
     "Greater": lambda parts: parts.less(True, parts.inputs[1], parts.inputs[0]),
     "GreaterOrEqual": lambda parts: parts.opposite(parts.less(False, *parts.inputs)),
+    # Of finite numbers 0, as what is compared must be.
+    "IsNaN": lambda parts: parts.add("Sub", parts.inputs[0], parts.inputs[0], last=True),
     "Less": lambda parts: parts.less(True, *parts.inputs),
     "LessOrEqual": lambda parts: parts.opposite(
         parts.less(False, parts.inputs[1], parts.inputs[0])

@@ -23,15 +23,16 @@ from dlb.graph.trace import default_inputs
 from dlb.imported.check import has_fixed_batch, to_input_type, where_defined
 from dlb.imported.quantised import by_sample
 from dlb.proof.certificate import CheckResult
-from dlb.proof.distance import figure, passes
+from dlb.proof.distance import figure, figures, passes
 from dlb.proof.files.narrow import narrow_values
 from dlb.proof.files.read import nodes_within
 from dlb.proof.findings import Finding
+from dlb.proof.findings.workload import AssumedValues
 from dlb.proof.tolerances import FLOAT64_TOLERANCE, MOST_NARROWED
 from dlb.samples import noise
 from dlb.workload.model import Model
 
-__all__ = ["check_batch_size", "with_narrow_values"]
+__all__ = ["check_batch_size", "with_assumed_values", "with_narrow_values"]
 
 Array = npt.NDArray[Any]
 
@@ -121,8 +122,51 @@ def with_narrow_values(
     judged = cause.distance is not None and cause.distance <= MOST_NARROWED
     return msgspec.structs.replace(
         check,
-        verdict="passed" if judged else "not run",
+        verdict=check.verdict if judged else "not run",
         findings=(*check.findings, Finding(cause=cause)),
+    )
+
+
+def with_assumed_values(
+    check: CheckResult,
+    source: onnx.ModelProto,
+    model: Model,
+    axes: Sequence[int],
+    assumed: Mapping[str, float],
+) -> CheckResult:
+    """The check of the file, with a finding about inputs that are one number everywhere, as nobody chose.
+
+    What the file computes of other numbers is in no layer. The check counts as not run, unless the output is
+    the same with another number.
+
+    Args:
+        source, model, axes: as of :func:`check_batch_size`.
+        assumed: the number of each input, and of each value that is one number, by name.
+    """
+    if not assumed:
+        return check
+    wide = in_precision(source, TensorProto.DOUBLE)
+    feed = _noise(source, model, axes, _input_of(source)[1])
+    expected = Evaluator(wide).run(feed)
+    deciding = []
+    for name, number in assumed.items():
+        other = onnx.ModelProto()
+        other.CopyFrom(wide)
+        for node in other.graph.node:
+            if name in node.output:  # a ConstantOfShape
+                (value,) = node.attribute
+                array = np.full_like(onnx.numpy_helper.to_array(value.t), number == 0)
+                value.t.CopyFrom(onnx.numpy_helper.from_array(array))
+        try:
+            same = passes(figures(Evaluator(other).run(feed), expected), FLOAT64_TOLERANCE)
+        except UnsupportedError:
+            same = False
+        deciding += [] if same else [(name, number)]
+    if not deciding:
+        return check
+    cause = AssumedValues(values=tuple(deciding))
+    return msgspec.structs.replace(
+        check, verdict="not run", findings=(*check.findings, Finding(cause=cause))
     )
 
 

@@ -229,6 +229,15 @@ def _narrow_values(cause: workload.NarrowValues, finding: Finding, adapter: str)
     )
 
 
+@renders(workload.AssumedValues)
+def _assumed_values(cause: workload.AssumedValues, finding: Finding, adapter: str) -> str:
+    names = quoted(name for name, _ in cause.values)
+    chosen = " ".join(f"--constant {name}={value:g}" for name, value in cause.values)
+    return (
+        f"the output depends on {names}, which no layer reads; say that it is meant so by {chosen}"
+    )
+
+
 @renders(workload.ReadAs)
 def _read_as(cause: workload.ReadAs, finding: Finding, adapter: str) -> str:
     parts = [f"{name} = {size}" for name, size in cause.sizes]

@@ -113,8 +113,8 @@ def _holds_graph_or_tensor(node: onnx.NodeProto) -> bool:
     )
 
 
-#: Numbers that say nothing about a file for inference.
-_OF_TRAINING = {("BatchNormalization", "momentum")}
+#: Attributes that say nothing about inference, or that an exporter multiplies weights by instead.
+_NO_NUMBERS = {("BatchNormalization", "momentum"), ("Gemm", "alpha"), ("Gemm", "beta")}
 #: Operators that are the identity in inference, or arrange numbers.
 _TRANSPARENT = {*LAYOUT, "Cast", "Dropout"}
 #: The largest relative difference of one number that exporters rounded to float32 at different steps, and of
@@ -191,9 +191,10 @@ def other_numbers(first: Trace, second: Trace) -> list[Difference]:
                 break
     found = []
     for node in sides[0]:
-        other = next((each for each in sides[1] if node.is_in_place_of(each, effect)), None)
-        if other is None:
+        others = [each for each in sides[1] if node.is_in_place_of(each, effect)]
+        if not others:
             continue
+        other = others[0]
         sides[1].remove(other)
         names = node_name(node.node), node_name(other.node)
         found += [
@@ -216,7 +217,7 @@ def _numbered_nodes(traced: Trace) -> Iterator[_Numbered]:
         numbers = {
             name: decimal(value)
             for name, value in complete_attributes(traced, node).items()
-            if isinstance(value, float) and (node.op_type, name) not in _OF_TRAINING
+            if isinstance(value, float) and (node.op_type, name) not in _NO_NUMBERS
         }
         commutes = node.op_type in ("Add", "Max", "Mean", "Min", "Mul", "Sum")
         for place in range(len(node.input)):

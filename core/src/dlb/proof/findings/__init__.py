@@ -30,6 +30,7 @@ AnyCause = Union[
     audit.TimeUntold,
     audit.WorkPending,
     audit.WorkersApart,
+    workload.AssumedValues,
     workload.Asynchronous,
     workload.Clipping,
     workload.ConstantLogits,

@@ -7,6 +7,7 @@ from typing import Literal
 from dlb.proof.findings.base import Cause
 
 __all__ = [
+    "AssumedValues",
     "Asynchronous",
     "Clipping",
     "ConstantLogits",
@@ -269,6 +270,16 @@ class NarrowValues(Cause, frozen=True, kw_only=True):
     def count(self) -> int:
         """How many values are rounded."""
         return len(self.values) + self.more
+
+
+class AssumedValues(Cause, frozen=True, kw_only=True):
+    """Inputs of a file that hold one number everywhere, as nobody chose: the output depends on them.
+
+    Attributes:
+        values: name and number of each input, or of a value that a node computes.
+    """
+
+    values: tuple[tuple[str, float], ...]
 
 
 class ReadAs(Cause, frozen=True, kw_only=True):
