@@ -73,6 +73,13 @@ COUNTS = {
     ),
     "in a function": with_function([*SIZE, node("Mul", ["h", "u"], ["g"])]),
     "a branch": two_samples_alone(),
+    "at most two": between(
+        *SIZE[:2],
+        node("Min", ["t", "2"], ["m"]),
+        node("Cast", ["m"], ["u"], to=FLOAT),
+        node("Mul", ["h", "u"], ["g"]),
+        **{"2": np.array(2)},
+    ),
 }
 
 
@@ -102,8 +109,18 @@ def test_a_size_that_one_batch_has_is_none_of_every_batch(tmp_path: Path) -> Non
         between(*SIZE, node("Mul", ["h", "u"], ["m"]), node("Div", ["m", "u"], ["g"])),
         between(*SIZE, node("Mul", ["h", "u"], ["g"]), shape=(3, 4)),
         between(node("Shape", ["h"], ["s"]), node("Reshape", ["h", "s"], ["g"])),
+        graph(
+            [
+                node("MatMul", ["x", "W"], ["h"]),
+                node("Shape", ["h"], ["s"]),
+                node("Reshape", ["h", "s"], ["r"]),
+                node("Reshape", ["r", "rows"], ["y"]),
+            ],
+            {"W": real(4, 6), "rows": np.array([-1, 6])},
+            ("N", 3, 4),
+        ),
     ],
-    ids=["that cancels", "that is fixed", "of a reshape"],
+    ids=["that cancels", "that is fixed", "of a reshape", "of rows of all samples"],
 )
 def test_the_size_of_the_batch_may_be_read(model: onnx.ModelProto, tmp_path: Path) -> None:
     assert import_file(saved(tmp_path, model)).file_check.verdict == "passed"

@@ -64,45 +64,55 @@ def check_batch_size(source: onnx.ModelProto, model: Model, axes: Sequence[int])
     (output,) = (value.name for value in wide.graph.output)
     inputs = _noise(wide, model, axes, batch + 1)[name]
     evaluator = Evaluator(wide)
-    first = evaluator.run({name: inputs[:batch]})[output]
     advice = f"--size {name}:0=N reads it for batches of N samples"
-    try:
-        more = evaluator.run({name: inputs})[output]
-    except NodeFailed as error:
-        raise UnsupportedError(
-            f"it can be run with {batch} samples, and not with {batch + 1} ({error}); {advice}"
-        ) from None
-    pairs = [
-        where_defined([(first.astype(np.float64), same.astype(np.float64))])
-        for same in _of_first_samples(more, first.shape, batch)
-    ]
-    compared = [figure(output, found, expected) for ((expected, found),) in pairs]
-    if not any(passes((each,), FLOAT64_TOLERANCE) for each in compared):
+    outputs = {batch: evaluator.run({name: inputs[:batch]})[output].astype(np.float64)}
+    for samples in (1, batch + 1):
+        try:
+            value = evaluator.run({name: inputs[:samples]})[output].astype(np.float64)
+        except NodeFailed as error:
+            if samples == 1:  # an axis of size 1 may be left out
+                continue
+            raise UnsupportedError(
+                f"it can be run with {batch} samples, and not with {samples} ({error}); {advice}"
+            ) from None
+        outputs[samples] = value
+        fewer, more = sorted((batch, samples))
+        compared = [
+            figure(output, *where_defined([(same, outputs[fewer])])[0])
+            for same in _of_first_samples(outputs[more], outputs[fewer].shape, fewer, more)
+        ]
+        if any(passes((each,), FLOAT64_TOLERANCE) for each in compared):
+            continue
+        if samples == 1 and not compared:
+            continue
         distances = [each.relative_l2 for each in compared if each.relative_l2 is not None]
         by = f"; those of the same samples differ by {min(distances):.1e}" if distances else ""
         raise UnsupportedError(
-            f"its outputs with {batch + 1} samples are others than with {batch}{by}: it computes with the "
-            f"size of the batch; {advice}"
+            f"its outputs with a batch of {samples} are others than with one of {batch}{by}: it computes with "
+            f"the size of the batch; {advice}"
         )
 
 
-def _of_first_samples(value: Array, shape: tuple[int, ...], batch: int) -> list[Array]:
-    """The numbers of the first samples in a value of one sample more, in each order that they may have.
+def _of_first_samples(value: Array, shape: tuple[int, ...], fewer: int, more: int) -> list[Array]:
+    """The numbers of the first samples in a value of more samples, in each order that they may have.
 
     Samples may be along any axis, among other numbers: steps may come before them, or windows after.
+
+    Args:
+        value: of ``more`` samples.
+        shape: of the value of ``fewer`` samples.
     """
-    axes = [axis for axis, size in enumerate(shape) if value.ndim == len(shape)]
-    axes = [axis for axis in axes if value.shape[axis] != shape[axis]]
-    if len(axes) != 1 or value.size * batch != math.prod(shape) * (batch + 1):
+    if value.ndim != len(shape) or value.size * fewer != math.prod(shape) * more:
+        return []
+    axes = [axis for axis, size in enumerate(shape) if value.shape[axis] != size]
+    if len(axes) != 1:
         return []
     (axis,), found = axes, []
-    numbers = shape[axis] // batch
+    numbers = shape[axis] // fewer
     for inner in range(1, numbers + 1):
         if numbers % inner == 0:
-            apart = value.reshape(
-                *shape[:axis], numbers // inner, batch + 1, inner, *shape[axis + 1 :]
-            )
-            found.append(apart.take(range(batch), axis + 1).reshape(shape))
+            sizes = (*shape[:axis], numbers // inner, more, inner, *shape[axis + 1 :])
+            found.append(value.reshape(sizes).take(range(fewer), axis + 1).reshape(shape))
     return found
 
 
