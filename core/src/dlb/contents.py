@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dlb import documents
 from dlb.errors import RecordError
+from dlb.regular_files import read_regular
 
 __all__ = ["Kind", "discard", "keep", "keep_arrays", "path_of", "read", "read_arrays"]
 
@@ -71,9 +72,7 @@ def read(folder: Path, kind: Kind, digest: str) -> bytes:
     """
     path = path_of(folder, kind, digest)
     try:
-        if path.exists() and path.stat().st_size > documents.LARGEST_BYTES:
-            raise RecordError(f"larger than {documents.LARGEST_BYTES} bytes", path=path)
-        content = path.read_bytes()
+        content = read_regular(path, documents.LARGEST_BYTES)
     except OSError as error:
         raise RecordError(
             f"{error.strerror or error}; a results folder is moved as a whole", path=path

@@ -16,11 +16,13 @@ import msgspec
 
 from dlb import interrupts
 from dlb.errors import RecordError
+from dlb.regular_files import FileRefused, read_regular
 
 __all__ = [
     "decoder",
     "encode",
     "make_schema",
+    "plain",
     "read",
     "shipped_schema",
     "temporary_file",
@@ -29,6 +31,9 @@ __all__ = [
 
 #: A record of a million steps is smaller; a larger file cannot be a document of dlb.
 LARGEST_BYTES = 200 * 1024 * 1024
+
+#: Values may be nested so deep.
+DEEPEST = 200
 
 #: What an integer of more than 64 bits looks like; a text may look so, too.
 _MANY_DIGITS = re.compile(rb"[0-9]{19}")
@@ -66,9 +71,14 @@ def write_atomically(path: Path, content: bytes) -> None:
 def temporary_file(path: Path) -> Iterator[Path]:
     """A new file beside ``path``, which takes its place if the block does not raise.
 
+    Of a link, the file that it leads to is replaced.
+
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be written, or the path is a device, a pipe or a folder, which is not replaced.
     """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise FileRefused(f"{path} exists and is not a file, so it is not replaced")
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     os.close(descriptor)
     temporary = Path(name)
@@ -97,12 +107,9 @@ def read(path: Path, noun: str, readers: Mapping[int, Callable[[bytes], Form]]) 
         RecordError: the file cannot be read, is not such a document, or has an unknown format.
     """
     try:
-        # A device or a pipe has no end, or never begins.
-        if path.exists() and not path.is_file():
-            raise RecordError(f"not a file, so not a {noun}", path=path)
-        if path.stat().st_size > LARGEST_BYTES:
-            raise RecordError(f"larger than {LARGEST_BYTES} bytes, so not a {noun}", path=path)
-        content = path.read_bytes()
+        content = read_regular(path, LARGEST_BYTES)
+    except FileRefused as error:
+        raise RecordError(f"{error}, so not a {noun}", path=path) from None
     except OSError as error:
         raise RecordError(
             f"{error.strerror or error}; give the path of a {noun}", path=path
@@ -126,25 +133,30 @@ def decoder(form: type[Form]) -> Callable[[bytes], Form]:
 
     def decode(content: bytes) -> Form:
         if _MANY_DIGITS.search(content):
-            _check_integers(msgspec.json.decode(content))
+            plain(msgspec.json.decode(content))
         return msgspec.json.decode(content, type=form)
 
     return decode
 
 
-def _check_integers(value: Any) -> None:
-    """Check that no integer is larger than a machine's, of which no float can be made.
+def plain(value: Any, depth: int = 0) -> Any:
+    """A value of JSON as documents can keep it: in texts, lone surrogates are replaced.
 
     Raises:
-        msgspec.ValidationError: one is.
+        msgspec.ValidationError: an integer has more than 64 bits, of which no float can be made; or it is
+            nested too deep.
     """
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise msgspec.ValidationError("an integer has more than 64 bits")
+    if not isinstance(value, (dict, list)):
+        return value
+    if depth == DEEPEST:
+        raise msgspec.ValidationError(f"nested more than {DEEPEST} deep")
     if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        for each in value:
-            _check_integers(each)
+        return {plain(name): plain(inner, depth + 1) for name, inner in value.items()}
+    return [plain(inner, depth + 1) for inner in value]
 
 
 def shipped_schema(noun: str, version: int) -> bytes:

@@ -27,6 +27,7 @@ from dlb import contents, documents
 from dlb.errors import RecordError, RequestError
 from dlb.failure import Failure
 from dlb.proof.certificate import Certificate, ProofStatus
+from dlb.regular_files import open_regular
 
 __all__ = [
     "FORMAT",
@@ -394,7 +395,8 @@ def keep_model(file: Path, folder: Path) -> Exported:
         RecordError: it cannot be read or written.
     """
     try:
-        content = file.read_bytes()
+        with open_regular(file, follow=False) as opened:
+            content = opened.read()
     except OSError as error:
         raise RecordError(
             f"cannot read the exported model: {error.strerror or error}", path=file

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from dlb.errors import RequestError
+from dlb.regular_files import FileRefused, read_regular
 
 __all__ = ["read_toml"]
 
@@ -32,12 +33,9 @@ def read_toml(
         RequestError: of the given type; the file cannot be read, is too large, or is not TOML.
     """
     try:
-        # A device or a pipe has no end, or never begins.
-        if path.exists() and not path.is_file():
-            raise error_type(f"not a file, so not a {noun}", path=path)
-        if path.stat().st_size > largest_bytes:
-            raise error_type(f"larger than {largest_bytes} bytes, so not a {noun}", path=path)
-        content = path.read_bytes()
+        content = read_regular(path, largest_bytes)
+    except FileRefused as error:
+        raise error_type(f"{error}, so not a {noun}", path=path) from None
     except OSError as error:
         raise error_type(
             f"{error.strerror or error}; give the path of a {noun} file", path=path

@@ -4,13 +4,21 @@ import errno
 import struct
 import zipfile
 from pathlib import Path
-from typing import Any, Dict, Iterable, Tuple
+from typing import IO, Any, Dict, Iterable, Tuple
 
 import numpy as np
 
 from dlb_worker.errors import PluginError, RequestError
 
-__all__ = ["WEIGHTS_READ", "map_arrays", "no_room", "read_arrays", "read_or_map", "write_arrays"]
+__all__ = [
+    "WEIGHTS_READ",
+    "map_arrays",
+    "map_open",
+    "no_room",
+    "read_arrays",
+    "read_or_map",
+    "write_arrays",
+]
 
 Array = np.ndarray
 
@@ -35,17 +43,26 @@ def read_or_map(path: Path, largest: int = _READ_WHOLE) -> Dict[str, Array]:
 
 
 def map_arrays(path: Path) -> Dict[str, Array]:
+    """As :func:`map_open`, of a path."""
+    with path.open("rb") as file:
+        return map_open(file, path)
+
+
+def map_open(file: IO[bytes], path: Path) -> Dict[str, Array]:
     """Arrays of an uncompressed .npz file, read from the disk where they are looked at.
 
     What is written to them stays in memory. All share one mapping: each mapping keeps a file open, a
     process may have 256 on macOS, and networks have more weights.
 
+    Args:
+        path: of the open file, for messages.
+
     Raises:
         ValueError: a member is compressed, cut short, holds objects, or is no array of format 1.0.
     """
     mapped = {}
-    whole = np.memmap(str(path), np.uint8, "c")
-    with zipfile.ZipFile(str(path)) as archive, path.open("rb") as file:
+    whole = np.memmap(file, np.uint8, "c")
+    with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
             if member.compress_type != zipfile.ZIP_STORED:
                 raise ValueError(f"{path}: {member.filename} is compressed")

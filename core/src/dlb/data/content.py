@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from dlb.errors import DataError
+from dlb.regular_files import open_regular
 
 __all__ = ["check_content", "damaged", "open_content", "read_content", "read_upto", "sha256_of"]
 
@@ -40,7 +41,7 @@ def open_content(path: Path) -> Iterator[IO[bytes]]:
         DataError: the file cannot be opened or read.
     """
     try:
-        with path.open("rb") as raw:
+        with open_regular(path) as raw:
             compressed = raw.read(2) == _GZIP_MAGIC
             raw.seek(0)
             if compressed:
@@ -127,7 +128,7 @@ def sha256_of(path: Path) -> str:
     """
     digest = hashlib.sha256()
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
     except OSError as error:

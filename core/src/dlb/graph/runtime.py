@@ -13,6 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from dlb.errors import DataError, DlbError, RequestError, UnsupportedError
+from dlb.regular_files import open_regular
 
 __all__ = ["load_model", "open_session", "run_in_parts", "run_model"]
 
@@ -150,7 +151,11 @@ def load_model(model: Model) -> onnx.ModelProto:
         DataError: no such file, not an ONNX model, or weights outside the model's folder.
     """
     try:
-        content = model if isinstance(model, bytes) else Path(model).read_bytes()
+        if isinstance(model, bytes):
+            content = model
+        else:
+            with open_regular(Path(model)) as file:
+                content = file.read()
     except OSError as error:
         raise DataError(
             f"{error.strerror or error}; give the path of a .onnx file", path=_path(model)

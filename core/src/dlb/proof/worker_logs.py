@@ -8,9 +8,11 @@ from pathlib import Path
 
 import msgspec
 
+from dlb.documents import write_atomically
 from dlb.proof.certificate import CheckResult
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import CannotRun
+from dlb.regular_files import read_end
 
 __all__ = ["keep_output", "names_log", "with_kept_logs"]
 
@@ -47,7 +49,7 @@ def keep_output(scratch: Path, kept: Path | None, adapter: str) -> dict[str, str
     for log in logs:
         copy = folder / f"{adapter}-{log.parent.name}-{log.name}"
         try:
-            copy.write_bytes(log.read_bytes()[-KEPT_OUTPUT_BYTES:])
+            write_atomically(copy, read_end(log, KEPT_OUTPUT_BYTES, follow=False))
         except OSError:
             continue
         copies[str(log)] = str(copy)
