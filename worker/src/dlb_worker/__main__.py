@@ -10,7 +10,7 @@ import traceback
 from typing import Any, Dict, Iterator, List
 
 from dlb_worker import protocol
-from dlb_worker.errors import DlbError, UnsupportedError
+from dlb_worker.errors import DlbError, UnsupportedError, one_line
 
 ALIVE_SECONDS = 1.0
 
@@ -95,15 +95,14 @@ def answer(answers: Any, message: Dict[str, Any]) -> Dict[str, Any]:
         return {"error": {"kind": "unsupported", "message": str(error), "traceback": ""}}
     except DlbError as error:
         return {"error": {"kind": "dlb", "message": str(error), "traceback": ""}}
-    # A framework may raise anything; the supervisor turns it into one line.
-    except (Exception, SystemExit) as error:
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        shown = text if len(text) < 500 else text[:500] + " ..."
+    # A framework may raise anything; the supervisor turns it into one line. SIGINT is ignored, so an interrupt
+    # is the framework's own.
+    except BaseException as error:
         trace = traceback.format_exc()
         # Where the disk is full, the error says so; the output is on the same disk.
         with contextlib.suppress(OSError):
             print(trace, file=sys.stderr, flush=True)
-        return {"error": {"kind": "raised", "message": shown, "traceback": trace}}
+        return {"error": {"kind": "raised", "message": one_line(error), "traceback": trace}}
 
 
 def find_rank() -> int:

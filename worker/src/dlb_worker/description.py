@@ -29,6 +29,7 @@ def framework_version(adapter: AdapterDescription) -> str:
     for distribution in adapter.framework:
         try:
             return importlib_metadata.version(distribution)
-        except importlib_metadata.PackageNotFoundError:
+        # It is not installed, or its metadata are damaged, which raises anything.
+        except Exception:
             continue
     return ""

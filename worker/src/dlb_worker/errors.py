@@ -13,7 +13,24 @@ import difflib
 import os
 from typing import Iterable, Union
 
-__all__ = ["DlbError", "PluginError", "RequestError", "UnknownNameError", "UnsupportedError"]
+__all__ = [
+    "DlbError",
+    "PluginError",
+    "RequestError",
+    "UnknownNameError",
+    "UnsupportedError",
+    "one_line",
+]
+
+
+def one_line(error: BaseException) -> str:
+    """An error of any type in one line of bounded length, even if its text cannot be made."""
+    try:
+        text = " ".join(str(error).split())
+    except BaseException:
+        text = "its text cannot be made"
+    line = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return line if len(line) < 500 else line[:500] + " ..."
 
 
 class DlbError(Exception):

@@ -34,7 +34,8 @@ def worker_facts() -> Dict[str, Any]:
     for each in importlib_metadata.distributions():
         try:
             packages[each.metadata["Name"]] = each.version
-        except (FileNotFoundError, KeyError):  # an installation without metadata
+        # Missing or damaged metadata raise anything, depending on the version of importlib-metadata.
+        except Exception:
             continue
     return {
         "python": platform.python_version(),

@@ -9,17 +9,21 @@ import difflib
 import importlib
 import inspect
 import os
+import re
+import signal
 import sys
+import threading
 from functools import lru_cache
+from pathlib import Path
 from types import ModuleType
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 import importlib_metadata
 import pluggy
 
 from dlb_worker import hookspecs
 from dlb_worker.contract import CONTRACT, AdapterDescription, StrategyDescription
-from dlb_worker.errors import DlbError, PluginError, UnknownNameError
+from dlb_worker.errors import DlbError, PluginError, UnknownNameError, one_line
 
 __all__ = [
     "BrokenPlugin",
@@ -35,6 +39,8 @@ __all__ = [
 ]
 
 GROUP = "dlb"
+#: Folders and files are named by it.
+ADAPTER_NAME = re.compile("[a-z0-9][a-z0-9_-]{0,63}")
 #: Hooks of the command's own process. They are asked as a plugin is loaded, so that one whose
 #: answer fails is left out then and never brings a command down.
 COMMAND_HOOKS = (
@@ -65,7 +71,8 @@ class BrokenPlugin(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        return f"plugin '{self.name}' of {self.distribution} {self.version} left out: {self.reason}"
+        where = f"{self.distribution} {self.version}".strip()
+        return f"plugin '{self.name}' of {where} left out: {self.reason}"
 
 
 class Plugins(NamedTuple):
@@ -167,8 +174,8 @@ def _named(observer: str) -> Iterator[None]:
     """Name the observer in whatever the block raises."""
     try:
         yield
-    except Exception as error:
-        raise DlbError(f"observer '{observer}' failed: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise DlbError(f"observer '{observer}' failed: {one_line(error)}") from error
 
 
 @lru_cache(maxsize=1)
@@ -180,26 +187,91 @@ def load_plugins() -> Plugins:
     """
     registry = _Registry()
     loaded: List[LoadedPlugin] = []
-    broken: List[BrokenPlugin] = []
-    points = importlib_metadata.entry_points(group=GROUP)
-    for point in sorted(points, key=lambda point: point.name):
-        known = point.dist
-        name, version = (known.name, known.version) if known else ("an unknown distribution", "")
+    points, broken = _entry_points()
+    for name, version, point in sorted(points, key=lambda found: found[2].name):
         try:
             # What a plugin prints must not get into the one document that --json promises.
-            with contextlib.redirect_stdout(sys.stderr):
+            with _signals() as arrived, contextlib.redirect_stdout(sys.stderr):
                 hooks = registry.register(point.load(), point.name)
-        # A plugin is someone else's code and may raise anything at import, SystemExit included.
-        except (Exception, SystemExit) as error:
-            reason = str(error)
-            if not isinstance(error, PluginError):
-                reason = f"{type(error).__name__}: {error}"
+        # A plugin is someone else's code and may raise anything at import, an interrupt included.
+        except BaseException as error:
+            if arrived:
+                raise
+            reason = error.message if isinstance(error, PluginError) else one_line(error)
             broken.append(BrokenPlugin(point.name, name, version, " ".join(reason.split())))
             continue
         loaded.append(LoadedPlugin(point.name, name, version, hooks))
     if broken and os.environ.get("DLB_STRICT_PLUGINS", "") not in ("", "0"):
         raise PluginError(f"{broken[0]}; DLB_STRICT_PLUGINS is set, so this is fatal")
     return Plugins(registry.manager, tuple(loaded), tuple(broken), registry.adapters)
+
+
+def _entry_points() -> Tuple[List[Tuple[str, str, Any]], List[BrokenPlugin]]:
+    """Name and version of the distribution, and entry point, of each plugin; and those that cannot be read.
+
+    Distributions are read one by one: any package of the environment may be damaged, and is nobody's business
+    unless it has plugins.
+    """
+    points: List[Tuple[str, str, Any]] = []
+    broken: List[BrokenPlugin] = []
+    seen = set()
+    for distribution in importlib_metadata.distributions():
+        folder = getattr(distribution, "_path", None)
+        try:
+            own = [point for point in distribution.entry_points if point.group == GROUP]
+            if not own:
+                continue
+            name, version = distribution.metadata["Name"], distribution.version
+            if not (isinstance(name, str) and isinstance(version, str)):
+                raise ValueError("its METADATA has no Name or no Version")
+        # Missing or damaged metadata raise anything, depending on the version of importlib-metadata.
+        except Exception as error:
+            if _has_plugins(folder):
+                reason = (
+                    f"its metadata cannot be read ({one_line(error)}); install it again, or delete {folder}"
+                )
+                where = getattr(folder, "name", str(folder))
+                broken.append(BrokenPlugin(where.split("-")[0], where, "", reason))
+            continue
+        # As an import does, the first on the path is taken.
+        key = re.sub("[-_.]+", "-", name).lower()
+        if key not in seen:
+            seen.add(key)
+            points += [(name, version, point) for point in own]
+    return points, broken
+
+
+def _has_plugins(folder: Any) -> bool:
+    """Whether a folder of metadata that cannot be read names plugins."""
+    try:
+        with (Path(str(folder)) / "entry_points.txt").open("rb") as file:
+            return re.search(rb"(?m)^\s*\[dlb\]", file.read(1 << 20)) is not None
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[List[int]]:
+    """The signals that arrive in the block and are handled in Python; a plugin may raise the same by itself."""
+    arrived: List[int] = []
+    handlers: Dict[int, Callable[[int, Any], Any]] = {}
+
+    def handle(number: int, frame: Any) -> None:
+        arrived.append(number)
+        handlers[number](number, frame)
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handler = signal.getsignal(number)
+            if callable(handler):
+                handlers[number] = handler
+                signal.signal(number, handle)
+    try:
+        yield arrived
+    finally:
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is handle:
+                signal.signal(number, handler)
 
 
 def load_plugin(place: str) -> Plugins:
@@ -218,7 +290,7 @@ def load_plugin(place: str) -> Plugins:
             plugin = getattr(plugin, part)
     # Someone else's code, which may raise anything.
     except Exception as error:
-        raise PluginError(f"plugin {place}: {type(error).__name__}: {error}") from error
+        raise PluginError(f"plugin {place}: {one_line(error)}") from error
     return plugins_of(plugin, place)
 
 
@@ -275,11 +347,24 @@ def check_hooks(plugin: Any) -> Tuple[str, ...]:
 
 
 def check_answer(hook: str, answer: Any) -> None:
-    """Raises PluginError unless the answer is a mapping or a sequence, as the hook says."""
+    """Raises PluginError unless the answer is a mapping or a sequence of what the hook says."""
     mapping = hook in ("dlb_workloads", "dlb_studies", "dlb_executors")
     if not isinstance(answer, Mapping if mapping else (list, tuple)):
         expected = "mapping" if mapping else "list or tuple"
         raise PluginError(f"{hook} returned a {type(answer).__name__}, not a {expected}")
+    if mapping:
+        fits = callable if hook == "dlb_executors" else _is_path
+        wrong = [name for name in answer if not isinstance(name, str) or not fits(answer[name])]
+    elif hook == "dlb_strategies":
+        wrong = [each for each in answer if not isinstance(each, StrategyDescription)]
+    else:
+        wrong = [each for each in answer if not isinstance(getattr(each, "name", None), str)]
+    if wrong:
+        raise PluginError(f"{hook} returned a wrong entry: {repr(wrong[0])[:80]}")
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
 
 
 def check_description(description: Any) -> None:
@@ -287,6 +372,12 @@ def check_description(description: Any) -> None:
     if not isinstance(description, AdapterDescription):
         raise PluginError(
             f"dlb_describe returned a {type(description).__name__}, not an AdapterDescription"
+        )
+    name = description.name
+    if not (isinstance(name, str) and ADAPTER_NAME.fullmatch(name)):
+        raise PluginError(
+            f"adapter name {repr(name)[:80]}: use lowercase letters, digits, '-' and '_', at most 64, and a "
+            "letter or digit first"
         )
     major, minor = description.contract
     if major != CONTRACT[0] or minor > CONTRACT[1]:

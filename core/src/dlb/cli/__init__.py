@@ -14,6 +14,7 @@ import click
 from dlb import __version__
 from dlb.cli.output import Group
 from dlb.errors import DlbError
+from dlb_worker.errors import one_line
 
 __all__ = ["main"]
 
@@ -149,7 +150,12 @@ def call(words: list[str]) -> int:
         return fail(f"{error.format_message()} (see: {where} --help)", 2, words)
     except click.ClickException as error:
         return fail(error.format_message(), 2, words)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as error:
+        # click takes an end of file, wherever it is raised, for an end of the input.
+        if isinstance(error.__cause__, EOFError):
+            return fail(
+                f"a fault of dlb: {one_line(error.__cause__)}; DLB_DEBUG=1 shows where", 1, words
+            )
         _ignore_interrupts()
         return fail(
             "interrupted; finished records are kept, no process is left", INTERRUPTED, words
@@ -163,8 +169,7 @@ def call(words: list[str]) -> int:
     except Exception as error:
         if os.environ.get("DLB_DEBUG"):
             raise
-        kind = type(error).__name__
-        return fail(f"a fault of dlb: {kind}: {error}; DLB_DEBUG=1 shows where", 1, words)
+        return fail(f"a fault of dlb: {one_line(error)}; DLB_DEBUG=1 shows where", 1, words)
     return status if isinstance(status, int) else 0
 
 

@@ -28,7 +28,7 @@ plain = lambda name: re.sub("[-_.]+", "-", name or "").lower()
 for distribution in metadata.distributions():
     try:
         name = distribution.metadata["Name"]
-    except FileNotFoundError:  # an installation without metadata
+    except Exception:  # missing or damaged metadata
         continue
     if plain(name) == sys.argv[1]:
         for point in distribution.entry_points:

@@ -28,10 +28,14 @@ except ImportError:
     except ImportError:
         metadata = None
 for distribution in metadata.distributions() if metadata else ():
-    name = distribution.metadata["Name"]
+    try:
+        name, version = distribution.metadata["Name"], distribution.version
+        own = [[name, point.name] for point in distribution.entry_points if point.group == "dlb"]
+    except Exception:  # missing or damaged metadata
+        continue
     if name:
-        packages.setdefault(name, distribution.version)
-        points += [[name, point.name] for point in distribution.entry_points if point.group == "dlb"]
+        packages.setdefault(name, version)
+        points += own
 print(json.dumps({"python": sys.version.split()[0], "packages": packages, "points": points}))
 """
 
