@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import socket
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlb.errors import RequestError, WorkerDied, WorkerHung
-from dlb.supervision import processes
-from dlb.supervision.group import Group, Launch, worker_group
+from dlb.errors import RequestError, WorkerDied, WorkerError, WorkerHung
+from dlb.supervision import callers, processes
+from dlb.supervision.answers import check_result
+from dlb.supervision.group import Group, Launch, Member, worker_group
 from dlb_worker import protocol
 
 values = st.recursive(
@@ -99,6 +103,7 @@ STRANGERS: dict[str, bytes] = {
     "HTTP": b"GET / HTTP/1.1\r\n\r\n",
     "nothing": b"",
     "binary": bytes(range(256)),
+    "no end of a line": b" " * 6000,
 }
 
 
@@ -114,6 +119,195 @@ def test_strangers_are_turned_away(tmp_path: Path, content: bytes) -> None:
             stranger.settimeout(10)
             assert stranger.recv(1) == b""
         assert len(group.workers) == 1 and group.call("describe")
+    finally:
+        group.close()
+
+
+ALONE = {"processes": [{"role": "worker", "rank": 0, "environment": {}}], "launcher": []}
+
+
+def test_a_stranger_that_speaks_slowly_holds_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those that say nothing, nor one that says a little all the time; each has one deadline."""
+    monkeypatch.setattr(callers, "HELLO_SECONDS", 1.0)
+    group, over = Group(launch(tmp_path)), threading.Event()
+    address = group._listener.getsockname()
+
+    def drip() -> None:
+        with socket.create_connection(address) as stranger, contextlib.suppress(OSError):
+            while not over.wait(0.05):
+                stranger.sendall(b" ")
+            return
+        over.set()
+
+    dripping = threading.Thread(target=drip)
+    with contextlib.ExitStack() as stack:
+        stack.callback(group.close)
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(address))
+        dripping.start()
+        began = time.monotonic()
+        group.start(ALONE)
+        assert time.monotonic() - began < 20 and group.call("describe")
+    over.set()
+    dripping.join()
+
+
+def test_a_caller_has_one_deadline_for_all_that_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callers, "HELLO_SECONDS", 0.3)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        callers.Callers(listener) as heard,
+        socket.create_connection(listener.getsockname()) as stranger,
+    ):
+        began = time.monotonic()
+        with pytest.raises(OSError):
+            while time.monotonic() - began < 10:
+                stranger.sendall(b" ")
+                assert not list(heard.hear(0.05))
+        assert time.monotonic() - began < 3
+
+
+def test_what_follows_the_hello_is_not_lost() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        callers.Callers(listener) as heard,
+        socket.create_connection(listener.getsockname()) as worker,
+    ):
+        worker.sendall(b"hello\nmore\n")
+        connection, line = next(iter(said for _ in range(20) for said in heard.hear(0.5)))
+        with connection:
+            assert line == b"hello\n" and connection.recv(100) == b"more\n"
+
+
+#: What a process says that knows the token, and what is said of it.
+WRONG_HELLOS: dict[str, tuple[dict[str, Any], str]] = {
+    "no version": ({"hello": None}, "hello breaks the protocol.*`\\$.hello`"),
+    "version": ({"hello": 3}, "its environment speaks protocol 3, this dlb 2"),
+    "pid is text": ({"pid": "abc"}, "hello breaks the protocol.*`\\$.pid`"),
+    "pid is huge": ({"pid": 10**30}, "an integer has more than 64 bits"),
+    "rank is infinite": ({"rank": math.inf}, "hello breaks the protocol.*`\\$.rank`"),
+    "role is a list": ({"role": []}, "hello breaks the protocol.*`\\$.role`"),
+}
+
+
+@pytest.mark.parametrize(("changes", "says"), WRONG_HELLOS.values(), ids=list(WRONG_HELLOS))
+def test_a_wrong_hello_is_one_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    group = Group(launch(tmp_path))
+    try:
+        hello = {"hello": 2, "token": group._token, "role": "worker", "rank": 0, "pid": 1}
+        with pytest.raises(WorkerError, match=says):
+            group._greet(protocol.pack({**hello, **changes}), {})
+    finally:
+        group.close()
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that dlb did not start."""
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize("number", [0, -1, 1, None], ids=["zero", "negative", "init", "stranger"])
+def test_only_processes_that_were_started_are_ended(
+    tmp_path: Path, stranger: subprocess.Popen[bytes], number: int | None
+) -> None:
+    """A worker in a PID namespace names itself 1; whom it names here, it does not mean."""
+    named = stranger.pid if number is None else number
+    program = f"import os, runpy; os.getpid = lambda: {named}; runpy.run_module('dlb_worker', None, '__main__')"
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{program}"\n')
+    python.chmod(0o755)
+    with worker_group(launch(tmp_path, str(python))) as group:
+        assert group.call("describe")
+        (worker,) = group.workers
+        assert group.processes() == [worker.process.pid] == [worker.pid]
+    assert stranger.poll() is None
+
+
+def test_a_program_that_a_script_starts_is_ended_with_it(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\n"{sys.executable}" "$@"\n:\n')
+    python.chmod(0o755)
+    with worker_group(launch(tmp_path, str(python))) as group:
+        (worker,) = group.workers
+        assert worker.pid != worker.process.pid and worker.pid in group.processes()
+    assert not psutil.pid_exists(worker.pid)
+
+
+def test_a_process_group_of_its_own_does_not_escape(tmp_path: Path) -> None:
+    """The session's leader has ended; job control has put its child in another process group."""
+    shell = ["sh", "-mc", "sleep 3600 & echo $!"]
+    started = processes.spawn(shell, {"PATH": "/usr/bin:/bin"}, tmp_path, tmp_path / "log")
+    started.wait(10)
+    child = psutil.Process(int((tmp_path / "log").read_text().split()[-1]))
+    processes.end_all([started])
+    _, alive = psutil.wait_procs([child], timeout=10)
+    assert alive == []
+
+
+#: Answers, and what is said of them.
+WRONG_ANSWERS: list[tuple[str, Any, str]] = [
+    ("start", None, "its 'result' is not an object"),
+    ("start", {"framework": 5, "version": "1"}, "Expected `str`, got `int` - at `$.framework`"),
+    ("start", {"framework": "x"}, "missing required field `version`"),
+    ("start", {"framework": "x", "version": "1", "x": 10**30}, "more than 64 bits"),
+    ("start", {"framework": "x", "version": "1", "x": "y" * (1 << 20)}, "larger than 1048576"),
+    ("describe", {}, "missing required field `adapters`"),
+    ("describe", {"adapters": [{"name": "x", "layers": 3}]}, "adapters[0].layers"),
+    ("describe", {"adapters": [], "broken": ["x"]}, "broken[0]"),
+    ("build", {}, "missing required field `model`"),
+    ("build", {"model": 1, "layers": {"fc": 5}}, "layers"),
+    ("forward", {"outputs": [], "calls": [{"layer": "x"}]}, "calls[0]"),
+    ("begin_training", {"clock": "now"}, "clock"),
+    ("end_training", {}, "missing required field"),
+    ("audit_step", {"read_before": "x"}, "read_before"),
+    ("predict", {"seconds": math.nan}, ">= 0.0"),
+    ("predict", {"seconds": -1}, ">= 0.0"),
+    ("plan", {"processes": [{"role": "worker"}]}, "processes[0]"),
+    ("drop", [], "its 'result' is not an object"),
+]
+
+
+@pytest.mark.parametrize(("call", "result", "says"), WRONG_ANSWERS)
+def test_a_wrong_answer_is_one_line(call: str, result: Any, says: str) -> None:
+    with pytest.raises(WorkerError) as raised:
+        check_result(call, result, "example")
+    line = str(raised.value)
+    assert says in line and f"example: its worker's answer to '{call}' breaks" in line
+
+
+def test_a_text_that_documents_cannot_hold_is_replaced() -> None:
+    result = {"framework": "x\ud800", "version": "1"}
+    assert check_result("start", result, "example") == {"framework": "x?", "version": "1"}
+
+
+#: Messages in place of an answer, and what is said of them.
+WRONG_MESSAGES: list[tuple[dict[str, Any], str]] = [
+    ({"id": [1], "result": {}}, "worker 0 answered 'start' without the number of the call"),
+    ({"id": {}, "result": {}}, "worker 0 answered 'start' without the number of the call"),
+    ({"id": 7}, "its 'result' is not an object"),
+    ({"id": 7, "error": "bad"}, "its worker's error in 'start' breaks the protocol"),
+    ({"id": 7, "error": {}}, "missing required field `kind`"),
+    ({"id": 7, "error": {"kind": "unsupported", "message": 5}}, "Expected `str`, got `int`"),
+]
+
+
+@pytest.mark.parametrize(("message", "says"), WRONG_MESSAGES)
+def test_a_wrong_message_is_one_line(tmp_path: Path, message: dict[str, Any], says: str) -> None:
+    group = Group(launch(tmp_path))
+    try:
+        process = subprocess.Popen(["true"])
+        process.wait()
+        member = Member("worker", 0, process, tmp_path / "log")
+        group._events.put((member, {"event": ["progress"], "id": None, "error": {}}))
+        group._events.put((member, message))
+        with pytest.raises(WorkerError, match=says.replace("$", "\\$")):
+            group._collect("start", {7: member}, None)
     finally:
         group.close()
 

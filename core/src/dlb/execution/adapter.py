@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import nullcontext
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +16,7 @@ import numpy.typing as npt
 
 from dlb.adapters import AdapterEnvironment
 from dlb.capabilities import Capabilities, capabilities_of, check_capabilities
-from dlb.errors import DlbError, RecordError
+from dlb.errors import DlbError, RecordError, WorkerError
 from dlb.execution.audit import Audit, judge, refuse_audit
 from dlb.execution.calibration import Calibration, calibrate
 from dlb.execution.distributed import compare_with_single_worker, is_synchronous, train_few_steps
@@ -40,6 +42,7 @@ from dlb.record import Exported, Quality, Timing
 from dlb.request import Prepared, Reporter, Request
 from dlb.supervision.group import Group
 from dlb.supervision.remote import PhaseTimes
+from dlb_worker.errors import one_line
 
 __all__ = ["AdapterRun", "calibrate_again", "run_adapter"]
 
@@ -119,16 +122,12 @@ def run_adapter(
         )
     stage = _stage(environment, request, prepared, reporter, stop, adapter_run, blocks)
     reporter.phase(environment.adapter, "starting")
-    try:
+    with _failures_kept(stage, adapter_run):
         if request.strategy:
             _run_with_strategy(stage, adapter_run)
         else:
             _run_in_one_worker(stage, adapter_run, workers)
         _keep_failures(stage, adapter_run, None)
-    except RecordError:
-        raise
-    except DlbError as error:
-        _keep_failures(stage, adapter_run, error)
     reporter.finished(
         environment.adapter, adapter_run.failure.line if adapter_run.failure else "done"
     )
@@ -148,11 +147,11 @@ def calibrate_again(
     Sets ``run.calibration``, or ``run.failure`` if the worker fails.
     """
     stage = _stage(environment, request, prepared, reporter, stop, run)
-    try:
-        with stage.start("calibration", single=True) as workers:
-            run.calibration = calibrate(stage, workers.group, run.changes, run.float32)
-    except DlbError as error:
-        _keep_failures(stage, run, error)
+    with (
+        _failures_kept(stage, run),
+        stage.start("calibration", single=True) as workers,
+    ):
+        run.calibration = calibrate(stage, workers.group, run.changes, run.float32)
     reporter.finished(environment.adapter, run.failure.line if run.failure else "done")
 
 
@@ -173,6 +172,34 @@ def _stage(
     scratch = prepared.scratch / environment.adapter
     scratch.mkdir(exist_ok=True)
     return Stage(environment, request, prepared, reporter, scratch, stop, keep, blocks)
+
+
+@contextmanager
+def _failures_kept(stage: Stage, run: AdapterRun) -> Iterator[None]:
+    """Keep whatever ends the block with the run, so that it costs no other adapter its result.
+
+    Raises:
+        RecordError: a file of the results cannot be written.
+    """
+    try:
+        yield
+    except RecordError:
+        raise
+    except DlbError as error:
+        _keep_failures(stage, run, error)
+    # A worker may answer what nobody has thought of.
+    except Exception as error:
+        if os.environ.get("DLB_DEBUG"):
+            raise
+        log = stage.scratch / "dlb" / "traceback.log"
+        log.parent.mkdir(exist_ok=True)
+        log.write_text(traceback.format_exc(), encoding="utf-8", errors="replace")
+        failure = WorkerError(
+            f"an answer of its worker could not be used: {one_line(error)}",
+            adapter=stage.adapter,
+            log=log,
+        )
+        _keep_failures(stage, run, failure)
 
 
 def _keep_failures(stage: Stage, run: AdapterRun, error: DlbError | None) -> None:

@@ -47,7 +47,7 @@ from dlb.proof.findings.audit import (
 from dlb.proof.findings.workload import Asynchronous
 from dlb.proof.rounding import FLOAT32
 from dlb.supervision.group import Group
-from dlb.supervision.remote import ClockReading, Draw, RemoteModel, Trained
+from dlb.supervision.remote import ClockReading, Draw, RemoteModel, Taken, Trained
 from dlb.workload import parameter_shapes
 from dlb_worker.arrays import map_arrays
 from dlb_worker.crops import cut
@@ -74,6 +74,9 @@ ELEMENTS, WHOLE_WEIGHTS = 4096, 1 << 24
 #: out this share, and these seconds for a call.
 CLOCK_SHARE = 0.02
 UNTOLD_SHARE, UNTOLD_SECONDS = 0.05, 5e-5
+#: Of the time in which steps were taken, a worker may leave out this share, these seconds of a step for what
+#: is done between two of them, and these of a call, which other processes may delay.
+LOST_SHARE, LOST_SECONDS, CALL_SECONDS = 0.1, 1e-3, 1e-2
 #: A step's work is over when its clock stops, up to this share of the step and these seconds.
 PENDING_SHARE, PENDING_SECONDS = 0.1, 5e-4
 #: Of a few steps, other processes may have had the processor in most. Then so much more passes: a time slice.
@@ -95,6 +98,9 @@ class Audit:
         masks_unknown: why dropout masks of audited steps are not known; empty if they are.
         clocks: at the beginning and at the end, what the clocks showed.
         step_seconds, untold_seconds: float64 [steps], as they were told.
+        accounted_seconds: float64 [workers, steps], all that a step took, as it was told.
+        taken: the calls in which the steps were taken, with their times by dlb's clock.
+        observed: whether plugins see each step, between the steps: for how long, nobody knows.
     """
 
     steps: int
@@ -105,6 +111,9 @@ class Audit:
     clocks: tuple[ClockReading, ...] = ()
     step_seconds: Array = field(default_factory=lambda: np.zeros(0))
     untold_seconds: Array = field(default_factory=lambda: np.zeros(0))
+    accounted_seconds: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    taken: tuple[Taken, ...] = ()
+    observed: bool = False
 
     def before(self, step: int) -> Audit:
         """What was kept of the steps that end before ``step``, from which on the loss is not finite."""
@@ -116,6 +125,24 @@ class Audit:
         return replace(
             self, steps=max(1, step - 1), audited=kept, losses=self.losses[: step - 1], end=()
         )
+
+    def unaccounted(self, accounted: Array) -> tuple[float, float] | None:
+        """The time that a worker told of some calls, and the time that passed, if they are not one.
+
+        Args:
+            accounted: float64 [steps], all that each step took by its words.
+        """
+        told = {call: float(accounted[call.first :][: call.steps].sum()) for call in self.taken}
+        for call, seconds in told.items():
+            if seconds > (1 + CLOCK_SHARE) * call.seconds + CALL_SECONDS:
+                return seconds, call.seconds
+        if self.observed:
+            return None
+        plain = [call for call in self.taken if not call.audited]
+        seen, seconds = sum(call.seconds for call in plain), sum(told[call] for call in plain)
+        steps = sum(call.steps for call in plain)
+        least = (1 - LOST_SHARE) * seen - LOST_SECONDS * steps - CALL_SECONDS * len(plain)
+        return (seconds, seen) if seconds < least else None
 
     @property
     def step_numbers(self) -> tuple[int, ...]:
@@ -129,12 +156,14 @@ def train_audited(
     features: Collection[str],
     tests: PeriodicTests,
     on_progress: Callable[[Any], None],
+    observed: bool = False,
 ) -> tuple[Trained, Audit]:
     """Train the model that is timed, and keep what audited steps got and changed.
 
     Args:
         features: features of the adapter.
         tests: takes the steps between audited ones.
+        observed: whether plugins of the worker see each step.
     """
     prepared, request = stage.prepared, stage.request
     stage.blocks.pause()
@@ -148,7 +177,7 @@ def train_audited(
     )
     generator = random.SystemRandom()
     dropouts = bool(prepared.reference.masks)
-    audit = Audit(request.steps)
+    audit = Audit(request.steps, observed=observed)
     if dropouts and "repeatable_dropout" not in features:
         dropouts, audit.masks_unknown = False, "the adapter has no feature 'repeatable_dropout'"
     steps, whole = _draw(stage, generator)
@@ -159,12 +188,13 @@ def train_audited(
         paths, read = training.audit(seed, draw)
         pending = tuple(_pending(each) for each in read)
         audit.masks_unknown = audit.masks_unknown or str(read[0].get("masks_unknown", ""))
-        audit.audited.append(AuditedStep(step, tuple(paths), draw, pending))
+        audit.audited.append(AuditedStep(step, tuple(paths), draw, pending, stage.adapter))
         tests.look(training.done)
     tests.advance(training, request.steps)
     trained = training.end()
     audit.losses, audit.step_seconds = trained.losses, trained.step_seconds
     audit.untold_seconds = trained.untold_seconds
+    audit.accounted_seconds, audit.taken = trained.accounted_seconds, tuple(training.taken)
     audit.clocks = tuple(training.clocks)
     if request.workers > 1:
         audit.end = model.weights()
@@ -341,6 +371,7 @@ def _check_clock(check: Check, audit: Audit) -> Any:
         if not (1 - CLOCK_SHARE) * least <= told <= (1 + CLOCK_SHARE) * most:
             seen = least if told < least else most
             findings.append(Finding(cause=ClockDiffers(told=told, seen=seen)))
+    findings += map(_as_finding, filter(None, map(audit.unaccounted, audit.accounted_seconds)))
     # Medians and smallest times: other processes may take the processor at any moment.
     step_seconds = _median(audit.step_seconds)
     untold = _median(audit.untold_seconds)
@@ -364,6 +395,10 @@ def _check_clock(check: Check, audit: Audit) -> Any:
             findings.append(Finding(cause=cause))
             break
     return check.result(findings=findings, passed=not findings)
+
+
+def _as_finding(times: tuple[float, float]) -> Finding:
+    return Finding(cause=ClockDiffers(told=times[0], seen=times[1]))
 
 
 def _far_apart(first: float, second: float) -> bool:

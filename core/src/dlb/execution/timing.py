@@ -75,6 +75,10 @@ def time_training(stage: Stage, workers: Workers, features: Collection[str]) -> 
             lambda event: stage.reporter.steps(
                 stage.adapter, event["step"], request.steps, event["loss"]
             ),
+            any(
+                "dlb_observe_step" in plugin.get("hooks", ())
+                for plugin in workers.described["plugins"]
+            ),
         )
     timing = summarise(
         trained, request, workers.seconds, built, other_work.cores(), audit.step_numbers

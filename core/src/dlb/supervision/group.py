@@ -8,6 +8,7 @@ the closed connection ends them, and on Linux the parent-death signal too.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import queue
 import secrets
@@ -21,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from dlb import interrupts
 from dlb.errors import (
     DlbError,
@@ -32,6 +35,8 @@ from dlb.errors import (
     WorkerRaised,
 )
 from dlb.supervision import processes
+from dlb.supervision.answers import ErrorAnswer, Hello, answer_as, check_result, is_progress
+from dlb.supervision.callers import Callers
 from dlb_worker import protocol
 
 __all__ = ["Group", "Launch", "worker_group"]
@@ -43,6 +48,8 @@ ARRIVAL_SECONDS = 60.0
 SILENCE_SECONDS = 10.0
 #: During the import of a framework, one C call can hold Python's lock for longer.
 IMPORT_SILENCE_SECONDS = 90.0
+#: Characters of a worker's message that are shown.
+MOST_SAID = 2000
 #: Time between two checks of the processes.
 CHECK_SECONDS = 0.2
 #: After an error, time to detect the death of a peer that caused it.
@@ -88,15 +95,25 @@ class Launch:
 
 @dataclass
 class Member:
-    """One process of the group, as the supervisor sees it."""
+    """One process of the group, as the supervisor sees it.
+
+    Attributes:
+        process: the process that was started for it; a launcher is that of all workers.
+        own: the process that says that it does the work, if it descends from ``process``.
+    """
 
     role: str
     rank: int
     process: subprocess.Popen[bytes]
     log: Path
-    pid: int = 0
+    own: psutil.Process | None = None
     connection: socket.socket | None = None
     heard: float = field(default_factory=time.monotonic)
+
+    @property
+    def pid(self) -> int:
+        """The number of the process that does the work, as far as that is known."""
+        return self.process.pid if self.own is None else int(self.own.pid)
 
     def __str__(self) -> str:
         return f"{self.role} {self.rank}"
@@ -111,7 +128,6 @@ class Group:
         self._events: queue.Queue[tuple[Member, dict[str, Any] | None]] = queue.Queue()
         self._token = secrets.token_hex(16)
         self._listener = socket.create_server((HOST, 0))
-        self._listener.settimeout(CHECK_SECONDS)
         self._started: list[subprocess.Popen[bytes]] = []
         self._calls = 0
 
@@ -184,51 +200,60 @@ class Group:
         }
 
     def _gather(self, expected: list[Member]) -> None:
+        """Wait until each process has said hello."""
         waiting = {(member.role, member.rank): member for member in expected}
         deadline = time.monotonic() + ARRIVAL_SECONDS
-        while waiting:
-            self._check_stop()
-            for member in waiting.values():
-                self._check_process(member)
-            if time.monotonic() > deadline:
-                names = ", ".join(str(member) for member in waiting.values())
-                raise WorkerHung(
-                    f"{names} never reported within {ARRIVAL_SECONDS:.0f} s",
-                    adapter=self.launch.label,
-                    log=next(iter(waiting.values())).log,
-                )
-            try:
-                connection, _ = self._listener.accept()
-            except TimeoutError:
-                continue
-            self._greet(connection, waiting)
+        with Callers(self._listener) as callers:
+            while waiting:
+                self._check_stop()
+                for member in waiting.values():
+                    self._check_process(member)
+                if time.monotonic() > deadline:
+                    names = ", ".join(str(member) for member in waiting.values())
+                    raise WorkerHung(
+                        f"{names} never reported within {ARRIVAL_SECONDS:.0f} s",
+                        adapter=self.launch.label,
+                        log=next(iter(waiting.values())).log,
+                    )
+                for connection, line in callers.hear(CHECK_SECONDS):
+                    process = self._greet(line, waiting)
+                    if process is None:
+                        callers.hang_up(connection)
+                    else:
+                        self._take(process, connection)
+        self._listener.close()
 
-    def _greet(self, connection: socket.socket, waiting: dict[tuple[str, int], Member]) -> None:
-        """Accept a process that knows the token; refuse any other."""
-        connection.settimeout(5)
-        stream = connection.makefile("rb")
+    def _greet(self, line: bytes, waiting: dict[tuple[str, int], Member]) -> Member | None:
+        """The process that said hello; None for one that does not know the token, or is not expected.
+
+        Raises:
+            WorkerError: it knows the token, and says nothing that could be understood.
+        """
         try:
-            hello = next(protocol.messages(stream))
-            trusted = secrets.compare_digest(str(hello["token"]).encode(), self._token.encode())
-            member = waiting.pop((hello["role"], int(hello["rank"]))) if trusted else None
-        except (OSError, ValueError, TypeError, KeyError, StopIteration):
-            member = None
-        if member is None:
-            connection.close()
-            return
-        if hello["hello"] != protocol.PROTOCOL:
+            hello = next(protocol.messages(io.BytesIO(line)), {})
+            token = str(hello.get("token", "")).encode("utf-8", "replace")
+        except ValueError:
+            return None
+        if not secrets.compare_digest(token, self._token.encode()):
+            return None
+        said = answer_as(Hello, hello, "hello", self.launch.label)
+        if said.hello != protocol.PROTOCOL:
             raise WorkerError(
-                f"its environment speaks protocol {hello['hello']}, this dlb {protocol.PROTOCOL}; "
+                f"its environment speaks protocol {said.hello}, this dlb {protocol.PROTOCOL}; "
                 f"fix it with: dlb env create {self.launch.adapter}",
                 adapter=self.launch.label,
             )
-        connection.settimeout(None)
-        member.connection, member.pid, member.heard = (
-            connection,
-            int(hello["pid"]),
-            time.monotonic(),
-        )
+        member = waiting.pop((said.role, said.rank), None)
+        if member is not None:
+            # Only a process of ours is looked at, or ended, whatever number was named.
+            member.own = processes.started_by(member.process, said.pid)
+        return member
+
+    def _take(self, member: Member, connection: socket.socket) -> None:
+        """Listen to a process that said hello."""
+        member.connection, member.heard = connection, time.monotonic()
         self.members.append(member)
+        stream = connection.makefile("rb")
         threading.Thread(target=self._listen, args=(member, stream), daemon=True).start()
 
     def _listen(self, member: Member, stream: Any) -> None:
@@ -251,7 +276,7 @@ class Group:
         Args:
             name: the call.
             arguments: the same for all workers, or a function of the rank.
-            on_progress: receives the progress messages of worker 0.
+            on_progress: receives the progress messages of worker 0: ``step`` and ``loss``.
 
         Returns:
             results by rank.
@@ -317,13 +342,20 @@ class Group:
                 self._handle_disconnect(member)
             elif message.get("event") == "progress":
                 last_progress = time.monotonic()
-                if on_progress is not None and member.rank == 0:
+                if on_progress is not None and member.rank == 0 and is_progress(message):
                     on_progress(message)
-            elif message.get("id") in calls:
+            elif isinstance(number := message.get("id"), int) and number in calls:
                 if "error" in message:
                     self._report_error(member, name, message["error"])
-                results[message["id"]] = message["result"]
+                result = message.get("result")
+                results[number] = check_result(name, result, self.launch.label)
                 last_progress = time.monotonic()
+            elif isinstance(number, (list, dict, str, float)):
+                raise WorkerError(
+                    f"{member} answered '{name}' without the number of the call",
+                    adapter=self.launch.label,
+                    log=member.log,
+                )
             elif "error" in message and member.role != "worker":
                 self._report_error(member, "serve", message["error"])
             # Anything else is a heartbeat, or a peer's late answer to a call that failed.
@@ -377,8 +409,9 @@ class Group:
             log=member.log,
         )
 
-    def _report_error(self, member: Member, name: str, error: Mapping[str, Any]) -> None:
+    def _report_error(self, member: Member, name: str, answer: Any) -> None:
         """Raise a worker's error, unless the death of a peer explains it."""
+        error = answer_as(ErrorAnswer, answer, f"error in '{name}'", self.launch.label)
         if len(self.members) > 1:
             deadline = time.monotonic() + PEER_DEATH_SECONDS
             while time.monotonic() < deadline:
@@ -387,13 +420,15 @@ class Group:
                     if message is None and peer is not member:
                         self._report_death(peer)
                 self._check_all(SILENCE_SECONDS)
-        message, adapter = error["message"], self.launch.label
-        if error["kind"] == "unsupported":
+        adapter, message = self.launch.label, error.message
+        if len(message) > MOST_SAID:
+            message = message[:MOST_SAID] + " ..."
+        if error.kind == "unsupported":
             raise UnsupportedError(message, adapter=adapter)
-        if error["kind"] == "dlb":
+        if error.kind == "dlb":
             raise DlbError(message, adapter=adapter)
         raise WorkerRaised(
-            f"{message} (in '{name}')", error["traceback"], adapter=adapter, log=member.log
+            f"{message} (in '{name}')", error.traceback, adapter=adapter, log=member.log
         )
 
     # --- ending --------------------------------------------------------------------------
@@ -405,7 +440,8 @@ class Group:
 
     def _close(self) -> None:
         self._listener.close()
-        processes.end_all(self._started, [member.pid for member in self.members])
+        own = [member.own for member in self.members if member.own is not None]
+        processes.end_all(self._started, own)
         for member in self.members:
             if member.connection is not None:
                 member.connection.close()

@@ -7,12 +7,22 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
-__all__ = ["end_all", "free_ports", "how_it_ended", "is_stopped", "last_lines", "spawn"]
+from dlb.regular_files import read_end
+
+__all__ = [
+    "end_all",
+    "free_ports",
+    "how_it_ended",
+    "is_stopped",
+    "last_lines",
+    "spawn",
+    "started_by",
+]
 
 #: Time to wait until a killed process has ended.
 KILL_SECONDS = 10.0
@@ -38,30 +48,65 @@ def spawn(
         )
 
 
-def end_all(processes: Iterable[subprocess.Popen[bytes]], pids: Iterable[int] = ()) -> None:
+def started_by(started: subprocess.Popen[bytes], pid: int) -> psutil.Process | None:
+    """The process of a number that somebody names, if it is a started one, or one of its descendants.
+
+    Args:
+        started: a process that :func:`spawn` started.
+        pid: the number. In a PID namespace, as in a container, it means another process than here.
+    """
+    try:
+        process = psutil.Process(pid)
+        ancestors = {pid, *(parent.pid for parent in process.parents())}
+        own = started.pid in ancestors or os.getsid(pid) == started.pid
+    except (psutil.Error, OSError, OverflowError, ValueError):
+        return None
+    return process if own else None
+
+
+def end_all(
+    started: Iterable[subprocess.Popen[bytes]], more: Iterable[psutil.Process] = ()
+) -> None:
     """Kill processes, their sessions and their descendants, and wait until they have ended.
 
     SIGKILL is sent at once. Some frameworks ignore SIGTERM for minutes, and a worker has saved its
     results before it is ended.
+
+    Args:
+        started: processes that :func:`spawn` started.
+        more: processes that :func:`started_by` knew as theirs; they may have lost their parents since.
     """
-    processes = list(processes)
-    by_pid: dict[int, psutil.Process] = {}
-    for pid in [*(process.pid for process in processes), *pids]:
+    started = list(started)
+    roots = list(more)
+    for leader in started:
+        # The number of a process that has been waited for may be another's by now.
+        if leader.returncode is None:
+            with contextlib.suppress(psutil.Error):
+                roots.append(psutil.Process(leader.pid))
+    # Even if the leader has ended, its children may still run in the session.
+    by_pid = {member.pid: member for member in _in_sessions({leader.pid for leader in started})}
+    for root in roots:
+        by_pid[root.pid] = root
         with contextlib.suppress(psutil.Error):
-            process = psutil.Process(pid)
-            for member in [process, *process.children(recursive=True)]:
-                by_pid[member.pid] = member
-    for started in processes:
-        # Even if the leader has ended, its children may still run in the group.
+            by_pid.update((child.pid, child) for child in root.children(recursive=True))
+    for leader in started:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(started.pid, signal.SIGKILL)
+            os.killpg(leader.pid, signal.SIGKILL)
     for process in by_pid.values():
         with contextlib.suppress(psutil.Error):
             process.kill()
-    for started in processes:
+    for leader in started:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            started.wait(KILL_SECONDS)
+            leader.wait(KILL_SECONDS)
     psutil.wait_procs(list(by_pid.values()), timeout=KILL_SECONDS)
+
+
+def _in_sessions(leaders: set[int]) -> Iterator[psutil.Process]:
+    """Every process of sessions, by the numbers of their leaders."""
+    for pid in psutil.pids():
+        with contextlib.suppress(psutil.Error, OSError):
+            if os.getsid(pid) in leaders:
+                yield psutil.Process(pid)
 
 
 def is_stopped(pid: int) -> bool:
@@ -89,9 +134,7 @@ def how_it_ended(returncode: int | None) -> str:
 def last_lines(log: Path, count: int = 3) -> str:
     """The last lines of a process's output, joined to one line."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 4096))
-            lines = file.read().decode("utf-8", "replace").splitlines()
+        lines = read_end(log, 4096).decode("utf-8", "replace").splitlines()
     except OSError:
         return ""
     nonempty = [" ".join(line.split()) for line in lines if line.strip()]

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 
-from dlb.errors import WorkerError
+from dlb.errors import UnsupportedError, WorkerError
+from dlb.regular_files import open_regular, read_numbers
 from dlb.supervision.group import Group, Progress
 from dlb.workload import Workload, infer_shapes, learning_rate
 from dlb.workload.lower import lower
-from dlb_worker.arrays import WEIGHTS_READ, no_room, read_or_map
+from dlb_worker.arrays import WEIGHTS_READ, no_room
 from dlb_worker.parts import in_parts, mean_gradients
 
 __all__ = [
@@ -27,14 +28,22 @@ __all__ = [
     "Predicted",
     "RemoteModel",
     "RemoteTraining",
+    "Taken",
     "Trained",
+    "check_exported",
     "read_arrays",
+    "read_written",
     "scratch_file",
     "start",
     "write_arrays",
 ]
 
 Array = npt.NDArray[Any]
+#: Bytes that the arrays of a compressed file may have together. Large files are not compressed.
+MOST_READ = 1 << 30
+_UNTOLD = {"untold_seconds"}
+#: No clock resolves less, and nobody waits longer.
+SHORTEST_SECONDS, LONGEST_SECONDS = 1e-9, 1e9
 _numbers = itertools.count(1)
 
 
@@ -58,17 +67,60 @@ class Trained:
     Attributes:
         step_seconds, data_seconds: float64 [steps], of rank 0.
         untold_seconds: float64 [steps], what a step took until its loss was read, less ``step_seconds``;
-            the largest of any worker.
+            the largest of any worker. 0 if it was not asked for.
+        accounted_seconds: float64 [workers, steps], all that a step took by the worker's own words.
         losses: float64 [steps], the mean over workers.
         facts: the facts that each worker returned, by rank.
     """
 
-    def __init__(self, facts: list[dict[str, Any]], arrays: list[dict[str, Array]]) -> None:
+    def __init__(
+        self, facts: list[dict[str, Any]], arrays: list[dict[str, Array]], steps: int, adapter: str
+    ) -> None:
+        """Check what each worker wrote of ``steps`` steps.
+
+        Raises:
+            WorkerError: a series has another length, or holds a time that no clock shows.
+        """
+        for own in arrays:
+            _check_costs(own, steps, adapter)
         self.facts = facts
         self.step_seconds = arrays[0]["step_seconds"]
         self.data_seconds = arrays[0]["data_seconds"]
-        self.untold_seconds = np.max([own["untold_seconds"] for own in arrays], axis=0)
+        untold = [own.get("untold_seconds", np.zeros(steps)) for own in arrays]
+        self.untold_seconds = np.max(untold, axis=0)
+        self.accounted_seconds = np.array(
+            [
+                own["step_seconds"] + own["data_seconds"] + more
+                for own, more in zip(arrays, untold, strict=True)
+            ]
+        )
         self.losses = np.mean([own["losses"] for own in arrays], axis=0)
+
+
+def _check_costs(arrays: Mapping[str, Array], steps: int, adapter: str) -> None:
+    """Raises WorkerError unless times and losses of steps are such as a clock and a model have them."""
+
+    def wrong(reason: str) -> WorkerError:
+        return WorkerError(f"its worker's clock shows what no clock can: {reason}", adapter=adapter)
+
+    for name in ("step_seconds", "data_seconds", "losses", *_UNTOLD & arrays.keys()):
+        if arrays[name].shape != (steps,) or arrays[name].dtype.kind != "f":
+            raise WorkerError(
+                f"the file that its worker wrote has '{name}' of {arrays[name].dtype} "
+                f"{list(arrays[name].shape)}; {steps} real numbers are needed, one of each step",
+                adapter=adapter,
+            )
+    for name in ("step_seconds", "data_seconds", *_UNTOLD & arrays.keys()):
+        if not np.isfinite(arrays[name]).all():
+            raise wrong(f"'{name}' holds NaN or infinity")
+        if (np.abs(arrays[name]) > LONGEST_SECONDS).any():
+            raise wrong(f"'{name}' holds more than {LONGEST_SECONDS:g} s")
+    if not (arrays["step_seconds"] >= SHORTEST_SECONDS).all():
+        step = int(np.argmin(arrays["step_seconds"]))
+        raise wrong(f"step {step} took {arrays['step_seconds'][step]:.3g} s")
+    if not (arrays["data_seconds"] >= 0).all():
+        step = int(np.argmin(arrays["data_seconds"]))
+        raise wrong(f"step {step} waited {arrays['data_seconds'][step]:.3g} s for its batch")
 
 
 @dataclass(frozen=True)
@@ -130,6 +182,22 @@ class ClockReading:
         return cls(before, time.monotonic(), clocks)
 
 
+@dataclass(frozen=True)
+class Taken:
+    """Steps that were taken in one call.
+
+    Attributes:
+        first, steps: the first of them, from 0, and how many.
+        seconds: how long the call took, by this process's clock.
+        audited: whether more than the steps was done in it.
+    """
+
+    first: int
+    steps: int
+    seconds: float
+    audited: bool = False
+
+
 class RemoteTraining:
     """A training in parts, in every worker; made by :meth:`RemoteModel.begin_training`.
 
@@ -137,6 +205,7 @@ class RemoteTraining:
         steps: steps of the whole training.
         done: steps so far.
         clocks: at the beginning and at the end, what the clocks show.
+        taken: the calls in which steps were taken.
     """
 
     def __init__(
@@ -144,13 +213,16 @@ class RemoteTraining:
     ) -> None:
         self.group, self.steps, self.done = group, steps, 0
         self.clocks = [begun]
+        self.taken: list[Taken] = []
         self._on_progress = on_progress
 
     def run(self, steps: int) -> None:
         """Take the next steps."""
         if not steps:
             return
+        before = time.monotonic()
         self.group.call("train_steps", {"steps": steps}, self._on_progress)
+        self.taken.append(Taken(self.done, steps, time.monotonic() - before))
         self.done += steps
 
     def audit(
@@ -169,6 +241,7 @@ class RemoteTraining:
             threads waited for a processor; ``masks_unknown``, why dropout masks are not known.
         """
         paths = [scratch_file(self.group) for _ in self.group.workers]
+        before = time.monotonic()
         read = self.group.call(
             "audit_step",
             lambda rank: {
@@ -180,6 +253,7 @@ class RemoteTraining:
             },
             self._on_progress,
         )
+        self.taken.append(Taken(self.done, 1, time.monotonic() - before, audited=True))
         self.done += 1
         return paths, read
 
@@ -189,7 +263,10 @@ class RemoteTraining:
         before = time.monotonic()
         facts = self.group.call("end_training", lambda rank: {"to": str(paths[rank])})
         self.clocks.append(ClockReading.of(before, facts))
-        return Trained(facts, [read_arrays(self.group, path) for path in paths])
+        arrays = [read_arrays(self.group, path) for path in paths]
+        for own in arrays:
+            own["untold_seconds"]  # must be there
+        return Trained(facts, arrays, self.steps, self.group.launch.label)
 
 
 class RemoteModel:
@@ -367,7 +444,9 @@ class RemoteModel:
         facts = self.group.call(
             "train", lambda rank: {**arguments[rank], "to": str(to[rank])}, on_progress
         )
-        return Trained(facts, [self._read(path) for path in to])
+        return Trained(
+            facts, [self._read(path) for path in to], len(order), self.group.launch.label
+        )
 
     def begin_training(
         self,
@@ -457,13 +536,19 @@ class RemoteModel:
         return Predicted(logits, float(results[0]["seconds"]))
 
     def export(self, to: Path) -> dict[str, Any]:
-        """Export the model as ONNX to ``to``, from worker 0; other workers write scratch files."""
+        """Export the model as ONNX to ``to``, from worker 0; other workers write scratch files.
+
+        Raises:
+            UnsupportedError: what was written is not a file.
+        """
         arguments = [{"model": self.number, "to": str(to)}]
         arguments += [
             {"model": self.number, "to": str(self._path(".onnx"))}
             for _ in range(self.group.launch.workers - 1)
         ]
-        return self.group.call("export", lambda rank: arguments[rank])[0]
+        result = self.group.call("export", lambda rank: arguments[rank])[0]
+        check_exported(to)
+        return result
 
     def _fetch(
         self, call: str, arguments: Mapping[str, Any], on_progress: Progress | None = None
@@ -498,20 +583,63 @@ def scratch_file(group: Group, suffix: str = ".npz") -> Path:
 def read_arrays(group: Group, path: Path) -> dict[str, Array]:
     """Read and delete an .npz file that a worker of the group wrote.
 
-    A large file is mapped, so that gradients of large models need not all be in memory. Its disk space
-    is freed with its last array.
+    Its disk space is freed with its last array.
 
     Raises:
         WorkerError: the file cannot be read.
     """
-    try:
-        arrays = read_or_map(path, WEIGHTS_READ)
-    except (OSError, ValueError, BadZipFile) as error:
-        raise WorkerError(
-            f"the file that its worker wrote cannot be read: {error}", adapter=group.launch.label
-        ) from None
+    arrays = read_written(path, group.launch.label)
     path.unlink()
     return arrays
+
+
+def read_written(path: Path, adapter: str) -> dict[str, Array]:
+    """Read an .npz file that a worker wrote.
+
+    A large file is mapped, so that gradients of large models need not all be in memory.
+
+    Raises:
+        WorkerError: the file cannot be read, or, later, an array is asked for that it does not have.
+    """
+    try:
+        arrays = read_numbers(path, MOST_READ, map_above=WEIGHTS_READ, follow=False)
+    except OSError as error:
+        raise WorkerError(
+            f"the file that its worker wrote cannot be read: {error.strerror or error}",
+            adapter=adapter,
+        ) from None
+    return _Written(arrays, adapter)
+
+
+class _Written(dict[str, Array]):
+    """Arrays that a worker wrote. A missing one is a fault of the worker."""
+
+    def __init__(self, arrays: Mapping[str, Array], adapter: str) -> None:
+        super().__init__(arrays)
+        self._adapter = adapter
+
+    def __missing__(self, name: str) -> Array:
+        raise WorkerError(
+            f"the file that its worker wrote has no array '{name}'", adapter=self._adapter
+        )
+
+
+def check_exported(path: Path) -> None:
+    """Check that a worker wrote a regular file. Anything else is removed.
+
+    Raises:
+        UnsupportedError: it did not.
+    """
+    try:
+        open_regular(path, follow=False).close()
+    except OSError as error:
+        if path.is_symlink() or not path.is_dir():
+            path.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+        raise UnsupportedError(
+            f"what was exported cannot be read: {error.strerror or error}"
+        ) from None
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dlb.errors import PluginError
 from dlb.supervision.group import Group
-from dlb.supervision.remote import read_arrays, scratch_file, write_arrays
+from dlb.supervision.remote import check_exported, read_arrays, scratch_file, write_arrays
 from dlb_worker.contract import (
     Dropout,
     ForwardPass,
@@ -199,6 +199,7 @@ class RemoteUserModel:
     def export(self, to: Path) -> None:
         """Export the model as ONNX with the framework's exporter."""
         self._call("export", to=str(to))
+        check_exported(to)
 
     def _call(self, name: str, **arguments: Any) -> dict[str, Any]:
         return self.group.call(name, {"model": self.number, **arguments})[0]

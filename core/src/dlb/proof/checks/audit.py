@@ -42,12 +42,11 @@ from dlb.proof.tolerances import (
 )
 from dlb.proof.update_batches import as_dtype
 from dlb.proof.updates import Updates
-from dlb.supervision.remote import Draw, RemoteModel, scratch_file, write_arrays
+from dlb.supervision.remote import Draw, RemoteModel, read_written, scratch_file, write_arrays
 from dlb.workload import SGD, Embedding, learning_rate, parameter_shapes, state_names
 from dlb.workload.initial import proof_masks
 from dlb.workload.losses import of_integers
 from dlb.workload.shapes import trained_names
-from dlb_worker.arrays import WEIGHTS_READ, read_or_map
 from dlb_worker.sampling import drawn
 
 __all__ = [
@@ -90,6 +89,7 @@ class AuditedStep:
         step: its number, from 0.
         paths: by rank, .npz file of ``inputs``, ``labels``, ``before/NAME``, ``after/NAME``, ``loss``.
         draw: which elements of weights and state are in it.
+        adapter: whose workers wrote them.
         pending: by rank, seconds that reading the state took longer after the step than at other times.
     """
 
@@ -97,10 +97,11 @@ class AuditedStep:
     paths: tuple[Path, ...]
     draw: Draw
     pending: tuple[float, ...]
+    adapter: str = ""
 
     def read(self) -> tuple[Mapping[str, Array], ...]:
         """The arrays of each worker; large files are mapped."""
-        return tuple(read_or_map(path, WEIGHTS_READ) for path in self.paths)
+        return tuple(read_written(path, self.adapter) for path in self.paths)
 
 
 def steps_needed() -> int:

@@ -1,0 +1,229 @@
+"""What a worker says, as the protocol has it: checked once, where it comes in.
+
+A worker is a stranger: its program may be of another language, another version, or wrong. What it says is
+only as deep, and its numbers are only as large, as documents may keep. Unknown fields are ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from dlb.documents import plain
+from dlb.errors import WorkerError
+
+__all__ = ["ErrorAnswer", "Hello", "answer_as", "check_result", "is_progress"]
+
+#: Bytes of the facts that a worker states about itself, which every record keeps.
+MOST_FACTS = 1 << 20
+
+Form = TypeVar("Form", bound=msgspec.Struct)
+#: Neither negative, nor infinite, nor NaN; nobody waits for 1e12 seconds.
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+Clock = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Hello(msgspec.Struct):
+    """What a process says first, once its token is known to be right."""
+
+    hello: int
+    role: str
+    rank: int
+    pid: int
+
+
+class ErrorAnswer(msgspec.Struct):
+    """An answer that is an error."""
+
+    kind: str
+    message: str
+    traceback: str = ""
+
+
+class _Started(msgspec.Struct):
+    framework: str
+    version: str
+    threads: int | None = None
+    device: str | None = None
+    build: dict[str, Any] | None = None
+    python: str | None = None
+    executable: str | None = None
+    packages: dict[str, Any] | None = None
+    libraries: list[Any] | None = None
+    variables: dict[str, Any] | None = None
+
+
+class _Adapter(msgspec.Struct):
+    name: str
+    title: str = ""
+    layers: dict[str, Any] | list[str] = []
+    optimizers: dict[str, Any] | list[str] = []
+    losses: dict[str, Any] | list[str] = []
+    dtypes: list[str] = []
+    devices: list[str] = []
+    variants: dict[str, list[str]] = {}
+    features: list[str] = []
+    deviations: list[str] = []
+    framework_version: str = ""
+
+
+class _Strategy(msgspec.Struct):
+    name: str
+    frameworks: list[str]
+
+
+class _Plugin(msgspec.Struct):
+    hooks: list[str] = []
+
+
+class _Broken(msgspec.Struct):
+    reason: str
+
+
+class _Described(msgspec.Struct):
+    adapters: list[_Adapter]
+    strategies: list[_Strategy] = []
+    plugins: list[_Plugin] = []
+    broken: list[_Broken] = []
+
+
+class _Process(msgspec.Struct):
+    role: str
+    rank: Count
+    environment: dict[str, str]
+
+
+class _Plan(msgspec.Struct):
+    processes: list[_Process]
+    launcher: list[str] = []
+    rank_variables: list[str] = []
+
+
+class _Built(msgspec.Struct):
+    model: int
+    layers: dict[str, str] = {}
+
+
+class _Call(msgspec.Struct):
+    layer: str
+    inputs: int | None
+    output: int | None
+    others: list[int | None] = []
+    dropout: dict[str, Any] | None = None
+
+
+class _Forward(msgspec.Struct):
+    outputs: list[int]
+    calls: list[_Call]
+    names: list[str] = []
+
+
+class _Trained(msgspec.Struct):
+    seconds: Seconds
+    cpu_seconds: Seconds
+    busy_threads: Count | None
+    memory_bytes: Count | None
+    observed: dict[str, Any]
+
+
+class _Ended(_Trained):
+    clock: Clock
+
+
+class _Begun(msgspec.Struct):
+    clock: Clock
+
+
+class _Audited(msgspec.Struct):
+    read_before: Seconds
+    read_after: Seconds
+    read_again: Seconds
+    waited_before: Clock
+    waited_after: Clock
+    waited_again: Clock
+    masks_unknown: str = ""
+
+
+class _Phases(msgspec.Struct):
+    seconds: dict[str, list[Seconds]]
+    unknown: str
+
+
+class _Predicted(msgspec.Struct):
+    seconds: Seconds
+
+
+class _Exported(msgspec.Struct):
+    exporter: str = ""
+
+
+class _Peak(msgspec.Struct):
+    size: Count
+    rates: list[Seconds]
+
+
+#: Results of calls whose fields dlb reads. That of ``load`` is read where the model is.
+_RESULTS: dict[str, type[msgspec.Struct]] = {
+    "start": _Started,
+    "describe": _Described,
+    "plan": _Plan,
+    "build": _Built,
+    "forward": _Forward,
+    "train": _Trained,
+    "begin_training": _Begun,
+    "audit_step": _Audited,
+    "end_training": _Ended,
+    "time_phases": _Phases,
+    "predict": _Predicted,
+    "export": _Exported,
+    "peak": _Peak,
+}
+
+
+def answer_as(form: type[Form], said: Any, what: str, adapter: str) -> Form:
+    """What a worker said, as the protocol has it.
+
+    Args:
+        what: what it is, for messages.
+
+    Raises:
+        WorkerError: it does not have the fields, or they are of other types.
+    """
+    try:
+        return msgspec.convert(plain(said), form)
+    except msgspec.ValidationError as error:
+        raise _broken(what, str(error), adapter) from None
+
+
+def check_result(call: str, said: Any, adapter: str) -> dict[str, Any]:
+    """The result that a worker answered a call with.
+
+    Raises:
+        WorkerError: it is not as the protocol has it.
+    """
+    what = f"answer to '{call}'"
+    try:
+        result = plain(said)
+        if not isinstance(result, dict):
+            raise msgspec.ValidationError("its 'result' is not an object")
+        if call in _RESULTS:
+            known = msgspec.structs.asdict(msgspec.convert(result, _RESULTS[call]))
+            # Fields that dlb does not know are kept, for people.
+            result = {**{k: v for k, v in known.items() if v is not None}, **result}
+        if call == "start" and len(msgspec.json.encode(result)) > MOST_FACTS:
+            raise msgspec.ValidationError(f"it is larger than {MOST_FACTS} bytes")
+    except msgspec.ValidationError as error:
+        raise _broken(what, str(error), adapter) from None
+    return result
+
+
+def is_progress(event: dict[str, Any]) -> bool:
+    """Whether an event says how far a training is; one that does not is only a sign of life."""
+    step, loss = event.get("step"), event.get("loss")
+    return isinstance(step, int) and isinstance(loss, (int, float)) and 0 <= step < 2**63
+
+
+def _broken(what: str, reason: str, adapter: str) -> WorkerError:
+    return WorkerError(f"its worker's {what} breaks the protocol: {reason}", adapter=adapter)

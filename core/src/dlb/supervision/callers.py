@@ -1,0 +1,118 @@
+"""Those who connect to a supervisor and have not said hello yet: any process of the machine can.
+
+All are listened to at once, each within limits, so that none holds or ends a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+
+__all__ = ["Callers"]
+
+#: Whoever connects must have said hello by then, in at most so many bytes; so many may be about to.
+HELLO_SECONDS, HELLO_BYTES, MOST_CALLERS = 10.0, 4096, 128
+
+
+@dataclass
+class _Caller:
+    """A connection, when it must have said hello by :func:`time.monotonic`, and what it has said."""
+
+    connection: socket.socket
+    deadline: float
+    said: bytearray = field(default_factory=bytearray)
+
+    def read(self) -> bytes | None:
+        """Read what has arrived, up to the end of the line.
+
+        Returns:
+            the line; b"" if there will be none; None if it is not complete.
+        """
+        try:
+            arrived = self.connection.recv(HELLO_BYTES, socket.MSG_PEEK)
+            # What follows the line is left for whoever listens next.
+            self.said += self.connection.recv(arrived.find(b"\n") + 1 or len(arrived))
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+        if self.said.endswith(b"\n"):
+            return bytes(self.said)
+        return None if arrived and len(self.said) < HELLO_BYTES else b""
+
+
+class Callers:
+    """The connections of a listening socket; a context manager, which closes those that are left."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        listener.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._callers: dict[int, _Caller] = {}
+
+    def __enter__(self) -> Callers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number in list(self._callers):
+            self.hang_up(self._forget(number))
+        self._selector.close()
+
+    def hear(self, seconds: float) -> Iterator[tuple[socket.socket, bytes]]:
+        """Listen once, for so many seconds at most.
+
+        Yields:
+            each connection that has said its first line, which is the caller's from then on, and the line.
+        """
+        for key, _ in self._selector.select(seconds):
+            if key.fileobj is self._listener:
+                self._accept()
+                continue
+            caller = self._callers.get(key.fd)
+            line = caller.read() if caller is not None else None
+            if line is not None:
+                connection = self._forget(key.fd)
+                if line:
+                    connection.setblocking(True)
+                    yield connection, line
+                else:
+                    self.hang_up(connection)
+        now = time.monotonic()
+        for number in [each for each, caller in self._callers.items() if now > caller.deadline]:
+            self.hang_up(self._forget(number))
+
+    @staticmethod
+    def hang_up(connection: socket.socket) -> None:
+        """Close a connection; who is at its other end reads the end of the stream, not an error."""
+        with contextlib.suppress(OSError):
+            connection.setblocking(False)
+            connection.recv(HELLO_BYTES)
+        connection.close()
+
+    def _accept(self) -> None:
+        # It may be gone already, or be one more than this process may have open.
+        with contextlib.suppress(OSError):
+            connection, _ = self._listener.accept()
+            connection.setblocking(False)
+            if len(self._callers) == MOST_CALLERS:
+                self.hang_up(self._forget(next(iter(self._callers))))
+            self._callers[connection.fileno()] = _Caller(
+                connection, time.monotonic() + HELLO_SECONDS
+            )
+            self._selector.register(connection, selectors.EVENT_READ)
+
+    def _forget(self, number: int) -> socket.socket:
+        connection = self._callers.pop(number).connection
+        self._selector.unregister(connection)
+        return connection
