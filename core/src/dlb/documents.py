@@ -24,6 +24,7 @@ __all__ = [
     "make_schema",
     "plain",
     "read",
+    "replaceable",
     "shipped_schema",
     "temporary_file",
     "write_atomically",
@@ -67,6 +68,19 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
+def replaceable(path: Path) -> Path:
+    """The file that a path leads to, which may be replaced by another, or made.
+
+    Raises:
+        FileRefused: it is a device, a pipe or a folder.
+    """
+    target = Path(os.path.realpath(path))
+    # A pipe that a link of the system leads to has no path.
+    if (path.exists() or os.path.lexists(target)) and not path.is_file():
+        raise FileRefused("it exists and is not a file, so it is not replaced")
+    return target
+
+
 @contextlib.contextmanager
 def temporary_file(path: Path) -> Iterator[Path]:
     """A new file beside ``path``, which takes its place if the block does not raise.
@@ -76,9 +90,7 @@ def temporary_file(path: Path) -> Iterator[Path]:
     Raises:
         OSError: the file cannot be written, or the path is a device, a pipe or a folder, which is not replaced.
     """
-    path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():
-        raise FileRefused(f"{path} exists and is not a file, so it is not replaced")
+    path = replaceable(path)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     os.close(descriptor)
     temporary = Path(name)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dlb.execution.audit import Audit
 from dlb.proof.checks.audit import (
     AuditedStep,
     JudgedStep,
@@ -25,7 +26,7 @@ from dlb.proof.findings import Figure
 from dlb.proof.findings.audit import BatchDiffers, LossDiffers, StepDiffers, StepsAudited
 from dlb.proof.findings.audit import WorkersApart as Apart
 from dlb.report.sentences import describe
-from dlb.supervision.remote import Draw, write_arrays
+from dlb.supervision.remote import Draw, Taken, write_arrays
 
 INPUTS = np.arange(24, dtype=np.float32).reshape(4, 6)
 LABELS = np.array([0, 1, 2, 3])
@@ -155,3 +156,40 @@ def test_a_loss_that_a_replay_does_not_have_fails() -> None:
     cause = result.findings[0].cause
     assert isinstance(cause, LossDiffers) and cause.replayed
     assert (cause.step, cause.told, cause.expected) == (2, 0.85, 0.8)
+
+
+#: 100 steps of 10 ms in calls of 10, of which every second is of one audited step; what a worker says of
+#: each step, and whether dlb's clock can have seen that.
+TOLD: list[tuple[str, float, bool]] = [
+    ("right", 1e-2, True),
+    ("waiting", 9e-3, True),
+    ("half", 5e-3, False),
+    ("nothing", 1e-9, False),
+    ("twice", 2e-2, False),
+    ("rate of its clock", 1.01e-2, True),
+    ("largest number", 1e9, False),
+]
+
+
+@pytest.mark.parametrize(("told", "right"), [each[1:] for each in TOLD], ids=[w for w, *_ in TOLD])
+def test_steps_take_the_time_that_passed(told: float, right: bool) -> None:
+    taken = [Taken(first, 9, 0.092) for first in range(0, 100, 10)]
+    # An audit does more than its step.
+    taken += [Taken(first + 9, 1, 1.0, audited=True) for first in range(0, 100, 10)]
+    audit = Audit(100, taken=tuple(taken))
+    assert (audit.unaccounted(np.full(100, told)) is None) == right
+
+
+def test_of_time_between_short_steps_nobody_knows() -> None:
+    """The calls of a small model take longer than its steps; so do plugins that see each step."""
+    short = Audit(100, taken=(Taken(0, 100, 0.02),))
+    assert short.unaccounted(np.full(100, 1e-5)) is None
+    seen = Audit(100, taken=(Taken(0, 100, 100.0),), observed=True)
+    assert seen.unaccounted(np.full(100, 1e-5)) is None
+    assert seen.unaccounted(np.full(100, 2.0)) is not None
+
+
+def test_one_call_cannot_lend_its_time_to_another() -> None:
+    audit = Audit(20, taken=(Taken(0, 10, 1.0), Taken(10, 10, 0.1)))
+    told = np.full(20, 0.05)
+    assert audit.unaccounted(told) == (pytest.approx(0.5), 0.1)

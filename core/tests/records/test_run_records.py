@@ -16,7 +16,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from dlb import record
+from dlb import documents, record
 from dlb.errors import RecordError, RequestError
 from dlb.failure import Failure
 from dlb.proof import certificate
@@ -151,6 +151,29 @@ record.write(one, folder)
 """
 
 
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    """As root, a device would be a file from then on."""
+    pipe, folder, link, file = (tmp_path / name for name in ("pipe", "folder", "link", "file"))
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for kind in (pipe, folder, Path("/dev/null")):
+        link.unlink(missing_ok=True)
+        link.symlink_to(kind)
+        for path in (kind, link):
+            with (
+                pytest.raises(OSError, match="not a file, so it is not replaced"),
+                documents.temporary_file(path),
+            ):
+                pass
+    documents.write_atomically(Path("/dev/null"), b"content")
+    assert pipe.is_fifo() and folder.is_dir() and Path("/dev/null").is_char_device()
+    link.unlink()
+    link.symlink_to(file)
+    for content in (b"new", b"newer"):
+        documents.write_atomically(link, content)
+        assert link.is_symlink() and file.read_bytes() == content
+
+
 def test_a_killed_writer_leaves_the_old_record(tmp_path: Path) -> None:
     one = make()
     path = record.write(one, tmp_path)
@@ -179,6 +202,11 @@ def test_what_belongs_to_a_record_and_is_gone_or_altered(tmp_path: Path, kind: s
     part.unlink()
     with pytest.raises(RecordError, match="moved as a whole"):
         record.read(path)
+    for put in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        put(part)  # to open the one waits for ever, to read the other never ends
+        with pytest.raises(RecordError, match="not a file"):
+            record.read(path)
+        part.unlink()
     assert record.read_folder(tmp_path)[0] == []
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
+import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 from dlb.errors import PluginError
 from dlb_worker import hookimpl
 from dlb_worker.contract import CONTRACT, AdapterDescription
-from dlb_worker.plugins import check_answer, check_description, check_hooks
+from dlb_worker.plugins import check_answer, check_description, check_hooks, load_plugins
 
 DESCRIPTION = AdapterDescription(
     name="one", title="One", distribution="dlb-one", framework=("one",), contract=CONTRACT,
@@ -88,6 +91,15 @@ def test_contract_versions(contract: tuple[int, int], fits: bool) -> None:
         ("dlb_commands", [], True),
         ("dlb_datasets", None, False),
         ("dlb_strategies", "ddp", False),
+        ("dlb_workloads", {"mine": "x.toml"}, True),
+        ("dlb_workloads", {1: "x.toml"}, False),
+        ("dlb_workloads", {"mine": 2}, False),
+        ("dlb_studies", {1: 2}, False),
+        ("dlb_executors", {"mine": 2}, False),
+        ("dlb_executors", {"mine": print}, True),
+        ("dlb_datasets", [1], False),
+        ("dlb_commands", [42], False),
+        ("dlb_strategies", ["ddp"], False),
     ],
 )
 def test_answers_are_of_their_kind(hook: str, answer: Any, fits: bool) -> None:
@@ -96,3 +108,68 @@ def test_answers_are_of_their_kind(hook: str, answer: Any, fits: bool) -> None:
     else:
         with pytest.raises(PluginError, match=f"{hook} returned a "):
             check_answer(hook, answer)
+
+
+#: What ``evil`` is in its package's metadata.
+POINTS = b"[dlb]\nevil = evil_plugin\n"
+METADATA = b"Metadata-Version: 2.1\nName: dlb-evil\nVersion: 1.0\n"
+
+#: Entry points, metadata and code of a package, and what is said of it; nothing of what is nobody's business.
+PACKAGES: dict[str, tuple[bytes, bytes | None, str, str]] = {
+    "no metadata": (POINTS, None, "", "its metadata cannot be read"),
+    "no name": (POINTS, METADATA.replace(b"Name: dlb-evil\n", b""), "", "cannot be read"),
+    "no version": (POINTS, METADATA.replace(b"Version: 1.0\n", b""), "", "cannot be read"),
+    "metadata is no text": (POINTS, METADATA + b"Author: \xff\n", "", "cannot be read"),
+    "a point is no text": (b"[dlb]\nevil = \xff\n", METADATA, "", "cannot be read"),
+    "a point without =": (b"[dlb]\nevil\n", METADATA, "", "cannot be read"),
+    "another's is no text": (b"[other]\nevil = \xff\n", METADATA, "", ""),
+    "another's without =": (b"[other]\nevil\n", METADATA, "", ""),
+    "another's without metadata": (b"[other]\nevil = x\n", None, "", ""),
+    "an interrupt": (POINTS, METADATA, "raise KeyboardInterrupt", "KeyboardInterrupt"),
+    "no exception": (POINTS, METADATA, "class E(BaseException): pass\nraise E(1)", "E: 1"),
+    "no text": (
+        POINTS,
+        METADATA,
+        "class E(Exception):\n    def __str__(self): raise ValueError\nraise E",
+        "E: its text cannot be made",
+    ),
+    "a long text": (POINTS, METADATA, "raise ValueError('x' * 10**7)", "ValueError: xxx"),
+}
+
+
+@pytest.mark.parametrize(
+    ("points", "metadata", "code", "says"), PACKAGES.values(), ids=list(PACKAGES)
+)
+def test_a_damaged_package_costs_only_itself(
+    points: bytes,
+    metadata: bytes | None,
+    code: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "dlb_evil-1.0.dist-info"
+    folder.mkdir()
+    (folder / "entry_points.txt").write_bytes(points)
+    if metadata is not None:
+        (folder / "METADATA").write_bytes(metadata)
+    (tmp_path / "evil_plugin.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "evil_plugin", raising=False)
+    handler = signal.getsignal(signal.SIGINT)
+    plugins = load_plugins.__wrapped__()
+    assert signal.getsignal(signal.SIGINT) is handler
+    lines = [str(each) for each in plugins.broken if "evil" in str(each)]
+    assert len(lines) == bool(says)
+    assert all(says in line for line in lines)
+    assert all(len(line) < 1500 for line in lines)
+    assert "resources" in {each.name for each in plugins.loaded}
+
+
+@pytest.mark.parametrize(
+    "name", ["../escaped", "a/b", "a" * 65, "", "a\0b", "Evil", "-a", "a b", "a\n", 5, None]
+)
+def test_a_name_that_is_no_file_name_is_refused(name: Any) -> None:
+    check_description(dataclasses.replace(DESCRIPTION, name="a-b_2"))
+    with pytest.raises(PluginError, match="use lowercase letters"):
+        check_description(dataclasses.replace(DESCRIPTION, name=name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +48,9 @@ def export_command(
 ) -> None:
     """Write WORKLOAD with its seeded weights as ONNX to FILE."""
     from dlb.catalogue import load_with_file
+    from dlb.documents import write_atomically
     from dlb.errors import RequestError
+    from dlb.regular_files import open_regular
     from dlb.scratch import scratch_folder
     from dlb.workload.changes import with_changes
     from dlb.workload.initial import initial_weights
@@ -81,7 +82,8 @@ def export_command(
                     group, described, weights, dtype=dtype, batch_size=described.batch_size
                 ).export(exported)
         try:
-            shutil.copyfile(exported, file)
+            with open_regular(exported, follow=False) as written:
+                write_atomically(file, written.read())
         except OSError as error:
             raise RequestError(f"cannot write {file}: {error.strerror or error}") from None
     click.echo(f"{file}: {file.stat().st_size} bytes")

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from dlb import __version__
 from dlb.adapters import AdapterEnvironment, adapters_of_models, find_adapters
+from dlb.documents import replaceable
 from dlb.errors import DlbError, RequestError, UnsupportedError, WorkerRaised
 from dlb.proof.certificate import Baseline, Certificate, CheckResult
 from dlb.proof.checks.export import check_user_export
@@ -326,6 +327,10 @@ def capture_model(
     named = _checked({name: factory, again: factory}, None)
     if not to.absolute().parent.is_dir():
         raise RequestError(f"there is no folder {to.absolute().parent}", path=to)
+    try:
+        replaceable(to)
+    except OSError as error:
+        raise RequestError(f"the capture cannot be written: {error}", path=to) from None
     folder = folder or Path.cwd()
     trainers = dict.fromkeys(named, trainer) if trainer else {}
     program = _program(named, trainers, batches, folder, None)

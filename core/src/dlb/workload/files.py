@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from dlb.documents import write_atomically
 from dlb.errors import RequestError, UnknownNameError, WorkloadError
 from dlb.toml_files import read_toml
 from dlb.workload.decoding import decode
@@ -183,7 +184,7 @@ def write(workload: Workload, path: Path) -> None:
     """Write a workload as TOML; :func:`read` returns an equal one."""
     import tomli_w
 
-    path.write_text(tomli_w.dumps(to_document(workload)), encoding="utf-8")
+    write_atomically(path, tomli_w.dumps(to_document(workload)).encode())
 
 
 def to_document(workload: Workload) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from dlb.documents import write_atomically
 from dlb.errors import RequestError
 from dlb.proof.port.inputs import check_layout
 from dlb.toml_files import read_toml
@@ -332,7 +333,7 @@ def write_map(path: Path, weight_map: WeightMap, undecided: Sequence[str]) -> No
     if undecided:
         text += "\n# Not decided:\n" + "".join(f"# {line}\n" for line in undecided)
     try:
-        path.write_text(text, encoding="utf-8")
+        write_atomically(path, text.encode())
     except OSError as error:
         raise RequestError(
             f"cannot write the map to {path}: {error.strerror or error}; run dlb in a folder that "
