@@ -75,19 +75,19 @@ class Callers:
         Yields:
             each connection that has said its first line, which is the caller's from then on, and the line.
         """
-        for key, _ in self._selector.select(seconds):
-            if key.fileobj is self._listener:
-                self._accept()
-                continue
-            caller = self._callers.get(key.fd)
-            line = caller.read() if caller is not None else None
+        ready = [key.fd for key, _ in self._selector.select(seconds)]
+        # Before others are let in, for whom one of these may have to go.
+        for number in ready:
+            line = self._callers[number].read() if number in self._callers else None
             if line is not None:
-                connection = self._forget(key.fd)
+                connection = self._forget(number)
                 if line:
                     connection.setblocking(True)
                     yield connection, line
                 else:
                     self.hang_up(connection)
+        if self._listener.fileno() in ready:
+            self._accept()
         now = time.monotonic()
         for number in [each for each, caller in self._callers.items() if now > caller.deadline]:
             self.hang_up(self._forget(number))
@@ -101,16 +101,17 @@ class Callers:
         connection.close()
 
     def _accept(self) -> None:
-        # It may be gone already, or be one more than this process may have open.
+        # Until none is left, or one is more than this process may have open.
         with contextlib.suppress(OSError):
-            connection, _ = self._listener.accept()
-            connection.setblocking(False)
-            if len(self._callers) == MOST_CALLERS:
-                self.hang_up(self._forget(next(iter(self._callers))))
-            self._callers[connection.fileno()] = _Caller(
-                connection, time.monotonic() + HELLO_SECONDS
-            )
-            self._selector.register(connection, selectors.EVENT_READ)
+            for _ in range(MOST_CALLERS // 4):
+                connection, _ = self._listener.accept()
+                connection.setblocking(False)
+                if len(self._callers) == MOST_CALLERS:
+                    self.hang_up(self._forget(next(iter(self._callers))))
+                self._callers[connection.fileno()] = _Caller(
+                    connection, time.monotonic() + HELLO_SECONDS
+                )
+                self._selector.register(connection, selectors.EVENT_READ)
 
     def _forget(self, number: int) -> socket.socket:
         connection = self._callers.pop(number).connection

@@ -373,10 +373,18 @@ class RemoteModel:
         write_arrays(path, {"inputs": inputs, "labels": labels})
         arrays = self._fetch("gradients", {"inputs": str(path), "training": True})[0]
         path.unlink()
+        self._check_loss(arrays)
         gradients = {name.removeprefix("parameters/"): array for name, array in arrays.items()}
         if "inputs" in gradients:
             gradients["input"] = gradients.pop("inputs")
         return gradients
+
+    def _check_loss(self, arrays: Mapping[str, Array]) -> None:
+        if arrays["loss"].ndim:
+            raise WorkerError(
+                f"the file that its worker wrote has a 'loss' of {list(arrays['loss'].shape)}, not one number",
+                adapter=self.group.launch.label,
+            )
 
     def step_gradients(self, inputs: Array, labels: Array) -> dict[str, Array]:
         """As :meth:`gradients`, of a step, which may take its batch in parts."""
@@ -412,6 +420,7 @@ class RemoteModel:
         arrays = self._fetch("audit_gradients", arguments)[0]
         if path is not None:
             path.unlink()
+        self._check_loss(arrays)
         return arrays
 
     def train(
