@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from dlb.record import Record
     from dlb.results.measurement import Measurement
 
+from dlb.printable import printable
+
 __all__ = ["Silent", "loss_text", "make_reporter"]
 
 #: Time between two plain lines about training.
@@ -127,7 +129,7 @@ class Live(Silent):
         )
 
     def finished(self, adapter: str, text: str) -> None:
-        self._progress.update(self._tasks[adapter], state=text)
+        self._progress.update(self._tasks[adapter], state=printable(text))
         self._progress.stop_task(self._tasks[adapter])
 
     def recorded(self, ended: Record) -> None:
@@ -164,4 +166,4 @@ class Lines(Silent):
 
     @staticmethod
     def _print(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)

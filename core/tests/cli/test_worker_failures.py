@@ -20,6 +20,7 @@ FAILURES = [
     ("hang-sleep@start", "made no progress in 'start' for 3 s"),
     ("raise@build", "ValueError: the kernel of the framework burst (in 'build'"),
     ("raise@load", "ValueError: the kernel of the framework burst (in 'train'"),
+    ("text", "'fc1.bias' is no array of numbers, but of <U1"),
     ("unsupported@start", "this framework cannot do that; take another"),
 ]
 
@@ -39,6 +40,16 @@ def test_alone(dlb: Dlb, fault: str, says: str) -> None:
     assert failed["proof"] == "unproven"
     assert other["proof"] == "proven" and not other["failure"]
     assert f"faulty: {line}" in ended.err.splitlines()
+
+
+def test_an_answer_that_nobody_has_thought_of_costs_only_its_adapter(dlb: Dlb) -> None:
+    ended = dlb.run("--on", "faulty", "--on", "example", fault="fewer-rows")
+    assert ended.status == 1
+    records = dlb.records()
+    failure = records["faulty"]["failure"]
+    assert failure["message"].startswith("an answer of its worker could not be used: ")
+    assert "Traceback" in Path(failure["log"]).read_text()
+    assert records["example"]["proof"] == "proven" and not records["example"]["failure"]
 
 
 def test_output_of_a_dead_worker_is_kept(dlb: Dlb) -> None:

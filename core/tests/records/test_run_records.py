@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import hashlib
+import io
 import json
 import os
 import subprocess
@@ -16,9 +19,10 @@ import jsonschema
 import msgspec
 import pytest
 
-from dlb import documents, record
+from dlb import cli, documents, record
 from dlb.errors import RecordError, RequestError
 from dlb.failure import Failure
+from dlb.printable import UNSEEN, cell
 from dlb.proof import certificate
 from dlb.proof.certificate import Baseline, Certificate, CheckResult, Figure
 from dlb.proof.findings import Finding, LayerFacts
@@ -282,3 +286,52 @@ def test_models_are_kept_by_content(tmp_path: Path) -> None:
     kept = record.keep_model(file, tmp_path)
     assert kept == record.keep_model(file, tmp_path) and kept.bytes == 7
     assert [path.name for path in (tmp_path / "models").iterdir()] == [f"{kept.sha256}.onnx"]
+
+
+#: Sets a terminal's title, clears it, turns around what is read, and begins as a formula does.
+EVIL = "=cmd|' /C calc'!A0 \x1b]0;owned\x07\x1b[2J \x9b31m \u202e \r \x7f end"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show", "RECORD"],
+        ["show", "RECORD", "--json"],
+        ["results", "show", "last", "--in", "FOLDER"],
+        ["results", "list", "--in", "FOLDER"],
+        ["results", "export", "--in", "FOLDER"],
+        ["results", "export", "--in", "FOLDER", "--format", "json"],
+        ["results", "export", "--in", "FOLDER", "--format", "otava"],
+        ["explain", "RECORD"],
+    ],
+)
+def test_a_terminal_obeys_nothing_that_a_record_says(words: list[str], tmp_path: Path) -> None:
+    evil = make(
+        framework=EVIL,
+        framework_version=EVIL,
+        adapter=EVIL,
+        workload_name=EVIL,
+        machine={EVIL: EVIL},
+        worker={"framework": EVIL, EVIL: {EVIL: [EVIL]}},
+        failure=Failure(kind="DlbError", message=EVIL),
+        observed={EVIL: {EVIL: EVIL}},
+    )
+    path = record.write(evil, tmp_path)
+    places = {"RECORD": str(path), "FOLDER": str(tmp_path)}
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", newline=""), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        cli.call([places.get(word, word) for word in words])
+        out.flush()
+    said = out.buffer.getvalue().decode() + err.getvalue()
+    assert "a fault of dlb" not in said and ("owned" in said or "explain" in words), said
+    assert not UNSEEN.search(said.replace("\n", ""))
+    if "export" in words and "json" not in words:
+        assert not [
+            cell for row in csv.reader(said.splitlines()) for cell in row if cell[:1] == "="
+        ]
+
+
+def test_cells_of_strangers_are_no_formulas() -> None:
+    for text in ("=1", "+1+1", "-1", "@SUM(1)", "\t=1", "\r=1"):
+        assert cell(text).startswith("'")
+    assert [cell(each) for each in (-1.5, None, "a=1", 2)] == [-1.5, None, "a=1", 2]

@@ -168,6 +168,30 @@ def test_a_full_disk_is_told_with_what_to_do() -> None:
         write_arrays(FULL, [("it", np.zeros(1 << 17))])
 
 
+class NoText(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (SystemExit(3), "SystemExit: 3"),
+        (NoText(), "NoText: its text cannot be made"),
+        (ValueError("x" * 10**6), "ValueError: xxx"),
+    ],
+)
+def test_whatever_is_raised_is_an_answer(error: BaseException, says: str) -> None:
+    class Raises:
+        def answer(self, call: str, arguments: dict[str, Any]) -> dict[str, Any]:
+            raise error
+
+    found = answer(Raises(), {"call": "build"})["error"]
+    assert found["kind"] == "raised" and found["message"].startswith(says)
+    assert len(found["message"]) < 600
+
+
 @needs_full
 def test_what_fails_is_answered_even_if_it_cannot_be_printed(
     monkeypatch: pytest.MonkeyPatch,

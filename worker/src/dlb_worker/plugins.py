@@ -227,11 +227,10 @@ def _entry_points() -> Tuple[List[Tuple[str, str, Any]], List[BrokenPlugin]]:
         # Missing or damaged metadata raise anything, depending on the version of importlib-metadata.
         except Exception as error:
             if _has_plugins(folder):
-                reason = (
-                    f"its metadata cannot be read ({one_line(error)}); install it again, or delete {folder}"
-                )
                 where = getattr(folder, "name", str(folder))
-                broken.append(BrokenPlugin(where.split("-")[0], where, "", reason))
+                reason = f"its metadata cannot be read ({one_line(error)})"
+                remedy = f"install it again, or delete {folder}"
+                broken.append(BrokenPlugin(where.split("-")[0], where, "", f"{reason}; {remedy}"))
             continue
         # As an import does, the first on the path is taken.
         key = re.sub("[-_.]+", "-", name).lower()
@@ -269,9 +268,9 @@ def _signals() -> Iterator[List[int]]:
     try:
         yield arrived
     finally:
-        for number, handler in handlers.items():
-            if signal.getsignal(number) is handle:
-                signal.signal(number, handler)
+        for changed, previous in handlers.items():
+            if signal.getsignal(changed) is handle:
+                signal.signal(changed, previous)
 
 
 def load_plugin(place: str) -> Plugins:
@@ -352,8 +351,9 @@ def check_answer(hook: str, answer: Any) -> None:
     if not isinstance(answer, Mapping if mapping else (list, tuple)):
         expected = "mapping" if mapping else "list or tuple"
         raise PluginError(f"{hook} returned a {type(answer).__name__}, not a {expected}")
-    if mapping:
-        fits = callable if hook == "dlb_executors" else _is_path
+    wrong: List[Any]
+    if isinstance(answer, Mapping):
+        fits: Callable[[Any], bool] = callable if hook == "dlb_executors" else _is_path
         wrong = [name for name in answer if not isinstance(name, str) or not fits(answer[name])]
     elif hook == "dlb_strategies":
         wrong = [each for each in answer if not isinstance(each, StrategyDescription)]

@@ -14,6 +14,7 @@ import click
 from dlb import __version__
 from dlb.cli.output import Group
 from dlb.errors import DlbError
+from dlb.printable import printable
 from dlb_worker.errors import one_line
 
 __all__ = ["main"]
@@ -61,7 +62,8 @@ class Commands(Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, text) for name, (_, text) in COMMANDS.items()]
         rows += [
-            (name, command.get_short_help_str()) for name, command in plugin_commands().items()
+            (printable(name), printable(command.get_short_help_str()))
+            for name, command in plugin_commands().items()
         ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
@@ -178,7 +180,7 @@ def fail(message: str, status: int, words: list[str]) -> int:
     line = " ".join(message.split())
     # If nothing can be written, the exit status still reports the error.
     with contextlib.suppress(OSError):
-        click.echo(f"dlb: {line}", err=True)
+        click.echo(f"dlb: {printable(line)}", err=True)
     if "--json" in words:
         import json
 

@@ -9,7 +9,7 @@ import click
 
 from dlb.cli.inputs import INPUTS, input_spec
 from dlb.cli.options import SEED, WORKERS, check_workers, with_options
-from dlb.cli.output import note, print_json, print_warnings
+from dlb.cli.output import echo, note, print_json, print_warnings
 
 __all__ = ["capture_command"]
 
@@ -85,5 +85,5 @@ def capture_command(file: Path, model: str, **options: Any) -> int:
         )
     else:
         print_certificate(port.certificate)
-        click.echo(f"{file}: {size / 1e6:.1f} MB; compare a port with: dlb port --against {file}")
+        echo(f"{file}: {size / 1e6:.1f} MB; compare a port with: dlb port --against {file}")
     return 0 if port.proven else 1

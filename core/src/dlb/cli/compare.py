@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlb.cli.output import json_option, print_json, print_table
+from dlb.cli.output import echo, json_option, print_json, print_table
 from dlb.cli.rounds import share_of
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ def _between(
         columns = ["adapter", "times before", "interval", ""]
         print_table(columns, rows, f"{second.name} next to {first.name}", right=columns[1:2])
         for line in others:
-            click.echo(f"Also different: {line}")
-        click.echo("The two were measured at other times: what drifted in between is in the ratios")
+            echo(f"Also different: {line}")
+        echo("The two were measured at other times: what drifted in between is in the ratios")
     return _status(ratios, limit)
 
 

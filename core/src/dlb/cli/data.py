@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dlb.cli.listing import list_command
-from dlb.cli.output import Group, json_option, note
+from dlb.cli.output import Group, echo, json_option, note
 
 __all__ = ["data_command"]
 
@@ -43,7 +43,7 @@ def fetch(name: str, offline: bool) -> None:
             f"data of the name '{name}' are your own and are not fetched: data.path of the workload "
             f"names {LOCAL[name][0]}{alternative_location(name)}"
         )
-    click.echo(str(fetch_files(data_set(name), report=note, offline=offline)))
+    echo(str(fetch_files(data_set(name), report=note, offline=offline)))
 
 
 @data_command.command()
@@ -68,4 +68,4 @@ def path(name: str) -> None:
         raise DataError(
             f"data set '{name}' is not on this machine; get it with: dlb data fetch {name}"
         )
-    click.echo(str(folder))
+    echo(str(folder))

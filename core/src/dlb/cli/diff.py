@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dlb.cli.options import CERTIFICATE, SEED
-from dlb.cli.output import json_option, print_json
+from dlb.cli.output import echo, json_option, print_json
 
 __all__ = ["diff_command"]
 
@@ -59,10 +59,10 @@ def diff_command(
         print_json(document)
     else:
         for name, made_by in compared.adapters.items():
-            click.echo(f"{name}: {made_by}")
+            echo(f"{name}: {made_by}")
         print_certificate(compared)
         for result in compared.checks:
             if result.verdict == "passed" and result.findings:
-                click.echo(f"{result.check}: {describe(result)}")
-        click.echo(f"{compared.workload}: {status}")
+                echo(f"{result.check}: {describe(result)}")
+        echo(f"{compared.workload}: {status}")
     return 0 if status in ("proven", "within rounding") else 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dlb.cli.output import Group, json_option, note, print_json, print_table
+from dlb.cli.output import Group, echo, json_option, note, print_json, print_table
 
 __all__ = ["env_command"]
 
@@ -46,7 +46,7 @@ def create(
     arguments = {"source": source, "python": python, "constraint": constraint}
     made = environments.make_each(environments.create, called, note, **arguments)
     for environment in made:
-        click.echo(f"{environment.name}: ready in {environment.folder}")
+        echo(f"{environment.name}: ready in {environment.folder}")
 
 
 @env_command.command("list")
@@ -72,7 +72,7 @@ def list_all(as_json: bool) -> None:
     elif rows:
         print_table(columns, rows)
     else:
-        click.echo(f"none; make some with: dlb env create {' '.join(sorted(environments.KNOWN))}")
+        echo(f"none; make some with: dlb env create {' '.join(sorted(environments.KNOWN))}")
 
 
 @env_command.command()
@@ -83,7 +83,7 @@ def add(name: str, python: Path) -> None:
     from dlb import environments
 
     environment = environments.add(name, python)
-    click.echo(f"{name}: {environment.python}")
+    echo(f"{name}: {environment.python}")
 
 
 @env_command.command()
@@ -95,7 +95,7 @@ def remove(name: str) -> None:
     made = [environment.name for environment in environments.list_all()]
     name = environments.adapter_called(name, made)
     environments.remove(name)
-    click.echo(f"{name}: removed")
+    echo(f"{name}: removed")
 
 
 @env_command.command()
@@ -122,5 +122,5 @@ def doctor(name: str | None, as_json: bool) -> int:
     elif rows:
         print_table(["name", "severity", "what", "remedy"], rows)
     else:
-        click.echo("no adapter is installed, here or in an environment; see: dlb list adapters")
+        echo("no adapter is installed, here or in an environment; see: dlb list adapters")
     return int(any(row[1] == "error" for row in rows))

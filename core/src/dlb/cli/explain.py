@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from dlb.cli.output import json_option, print_json
+from dlb.cli.output import echo, json_option, print_json
 
 __all__ = ["explain_command"]
 
@@ -69,16 +69,16 @@ def explain_command(certificate: Path, as_json: bool) -> int:
         return 0
     print_certificate(read_certificate)
     for explanation in explanations:
-        click.echo(f"\n{explanation_line(explanation, read_certificate)}")
+        echo(f"\n{explanation_line(explanation, read_certificate)}")
         if built := built_text(explanation):
-            click.echo(f"  as {explanation.adapter} has it: {built}")
+            echo(f"  as {explanation.adapter} has it: {built}")
         if reason := reason_text(explanation):
-            click.echo(f"  likely: {reason}")
+            echo(f"  likely: {reason}")
         if explanation.failed_too:
-            click.echo(f"  failed too, and mostly follows: {', '.join(explanation.failed_too)}")
+            echo(f"  failed too, and mostly follows: {', '.join(explanation.failed_too)}")
     for adapter, status in statuses.items():
         if status != "deviates":
             failure = read_certificate.failures.get(adapter)
             failed = f"; its run failed: {failure.line}" if failure else ""
-            click.echo(f"{read_certificate.title(adapter)}: {status}{failed}")
+            echo(f"{read_certificate.title(adapter)}: {status}{failed}")
     return 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dlb.cli.options import reading_options
-from dlb.cli.output import print_warnings, set_option
+from dlb.cli.output import echo, print_warnings, set_option
 
 if TYPE_CHECKING:
     from dlb.reading import Reading
@@ -86,4 +86,4 @@ def export_command(
                 write_atomically(file, written.read())
         except OSError as error:
             raise RequestError(f"cannot write {file}: {error.strerror or error}") from None
-    click.echo(f"{file}: {file.stat().st_size} bytes")
+    echo(f"{file}: {file.stat().st_size} bytes")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dlb.cli.output import json_option, print_json, print_table, print_warnings
+from dlb.cli.output import echo, json_option, print_json, print_table, print_warnings
 
 __all__ = ["list_command"]
 
@@ -29,9 +29,9 @@ def list_command(what: str, as_json: bool) -> None:
     for row in rows:
         entry = dict(zip(columns, row))
         if entry.get("variants"):
-            click.echo(f"Variants of {row[0]}: {_variants_text(entry['variants'])}")
+            echo(f"Variants of {row[0]}: {_variants_text(entry['variants'])}")
         if entry.get("reason"):
-            click.echo(f"{row[0]} is left out: {entry['reason']}")
+            echo(f"{row[0]} is left out: {entry['reason']}")
 
 
 def _variants_text(variants: Mapping[str, Sequence[str]]) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
 import msgspec
 
-from dlb.cli.output import show_table
+from dlb.cli.output import echo, show_table
 from dlb.measure.comparison import own_ratio
 from dlb.report.measurements import measurement_lines, measurement_table, phases_table
 from dlb.report.work import work_document, work_lines, work_table
@@ -32,7 +31,7 @@ def measurement_document(measurement: Measurement, baseline: int = 0) -> dict[st
 def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
     """Print a table of cells with ratios, intervals and words, and what a reader must know of the trials."""
     if not measurement.trials:
-        click.echo("Nothing was measured in rounds")
+        echo("Nothing was measured in rounds")
         return
     show_table(measurement_table(measurement, baseline))
     show_table(phases_table(measurement))
@@ -40,4 +39,4 @@ def print_measurement(measurement: Measurement, baseline: int = 0) -> None:
     if work is not None:
         show_table(work)
     for line in (*work_lines(measurement), *measurement_lines(measurement)):
-        click.echo(line)
+        echo(line)

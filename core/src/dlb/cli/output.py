@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dlb.printable import printable
+
 if TYPE_CHECKING:
     from dlb.report.table import Table
 
 __all__ = [
     "Group",
+    "echo",
     "json_option",
     "note",
     "print_json",
@@ -55,12 +58,17 @@ def print_json(document: Any) -> None:
 
     # Not json.dumps, which writes NaN as NaN; here it becomes null, as JSON has none.
     encoded = msgspec.json.encode(document, enc_hook=str)
-    click.echo(msgspec.json.format(encoded, indent=1).decode())
+    echo(msgspec.json.format(encoded, indent=1).decode())
+
+
+def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print text, of which a terminal obeys nothing: any part of it may come from a stranger."""
+    click.echo(printable(text), err=err, nl=nl)
 
 
 def note(text: str) -> None:
     """Print a line on standard error."""
-    click.echo(text, err=True)
+    echo(text, err=True)
 
 
 def print_table(
@@ -81,15 +89,15 @@ def print_table(
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left")
+        table.add_column(Text(printable(column)), justify="right" if column in right else "left")
     for row in rows:
         # Text, not markup: a cell may come from a file of unknown origin.
-        table.add_row(*[Text(cell, style=_STYLES.get(cell, "")) for cell in row])
+        table.add_row(*[Text(printable(cell), style=_STYLES.get(cell, "")) for cell in row])
     width = None if sys.stdout is not None and sys.stdout.isatty() else 200
     console = Console(width=width, highlight=False)
     # Not the table's own title, which is wrapped to the width of the table.
     if title:
-        console.print(Text(title, style="italic"))
+        console.print(Text(printable(title), style="italic"))
     console.print(table)
 
 

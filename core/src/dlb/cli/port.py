@@ -9,7 +9,7 @@ import click
 
 from dlb.cli.inputs import INPUTS, NO_INPUTS, input_spec
 from dlb.cli.options import CERTIFICATE, SEED, WORKERS, check_workers, with_options
-from dlb.cli.output import note, print_json, print_table, print_warnings
+from dlb.cli.output import echo, note, print_json, print_table, print_warnings
 
 if TYPE_CHECKING:
     from dlb.proof.port_proof import Port
@@ -187,7 +187,7 @@ def print_matching(port: Port) -> None:
         columns = [port.reference, name, "shape", "carried as", "found"]
         print_table(columns, rows, "Weights")
     for line in port.undecided:
-        click.echo(f"not decided: {line}")
+        echo(f"not decided: {line}")
 
 
 def document(port: Port, models: dict[str, str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from dlb.cli.output import note
+from dlb.cli.output import echo, note
 from dlb.cli.results import FILTER
 
 __all__ = ["report_command"]
@@ -84,4 +84,4 @@ def report_command(
         return
     save(written, output)
     charts = f", {len(written.charts)} charts in {plots}" if plots else ""
-    click.echo(f"Report: {output} ({len(written.content) / 1e3:,.0f} kB){charts}")
+    echo(f"Report: {output} ({len(written.content) / 1e3:,.0f} kB){charts}")

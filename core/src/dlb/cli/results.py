@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli.options import with_options
-from dlb.cli.output import Group, json_option, note, print_json, print_table
+from dlb.cli.output import Group, echo, json_option, note, print_json, print_table
 
 if TYPE_CHECKING:
     from dlb.results.index import Index
@@ -77,7 +77,7 @@ def list_command(folder: Path, condition: str, limit: int, as_json: bool) -> Non
     ]
     print_table([*columns, "step ms", "name"], shown, right=("batch size", "threads", "step ms"))
     if count > len(rows):
-        click.echo(f"The last {len(rows)} of {count:,}; --limit shows more, --filter chooses")
+        echo(f"The last {len(rows)} of {count:,}; --limit shows more, --filter chooses")
 
 
 @results_command.command("show")

@@ -6,9 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import click
-
-from dlb.cli.output import note, show_table
+from dlb.cli.output import echo, note, show_table
 from dlb.cli.sweep_progress import Lines, duration, sweep_reporter
 from dlb.execution.estimate import Estimate, total_seconds
 from dlb.execution.measure import Plan
@@ -64,7 +62,7 @@ class RunReporter(Silent):
         self._lines.left.run_ended(place, ended)
         line = f"{record_line(ended)} (after {duration(time.monotonic() - self._began)})"
         with self._lines.results():
-            note(line) if self._quiet else click.echo(line)
+            note(line) if self._quiet else echo(line)
         if place + 1 < len(self._adapters):
             self._lines.cell(place + 1)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli.options import OUT, reading_options, with_options
-from dlb.cli.output import note, print_json, print_table, print_warnings
+from dlb.cli.output import echo, note, print_json, print_table, print_warnings
 from dlb.cli.rounds import ROUNDS, plan_of
 from dlb.cli.sweep import DRY_RUN, SHARED, run_cells, status_of
 
@@ -196,8 +196,8 @@ def _print(swept: Swept, rows: Sequence[ScaleRow]) -> None:
     for row in rows:
         if row.result.failure is not None:
             name = f"{row.result.adapter}, {row.strategy or 'no strategy'}, {row.workers} workers"
-            click.echo(f"{name} failed: {row.result.failure.line}")
+            echo(f"{name} failed: {row.result.failure.line}")
     if measurement is not None:
         for line in measurement_lines(measurement):
-            click.echo(line)
-    click.echo(f"Sweep: sweeps/{swept.sweep.name}.json")
+            echo(line)
+    echo(f"Sweep: sweeps/{swept.sweep.name}.json")

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from dlb.cli.options import reading_options
-from dlb.cli.output import json_option, print_json, print_table, set_option
+from dlb.cli.output import echo, json_option, print_json, print_table, set_option
 
 if TYPE_CHECKING:
     from dlb.reading import Reading
@@ -133,18 +133,18 @@ def show_workload(name: str, changes: tuple[str, ...], reading: Reading, as_json
         right=["parameters", "multiply-adds"],
     )
     running = f", {states:,} running statistics" if states else ""
-    click.echo(
+    echo(
         f"{trained:,} parameters{running}; {sum(operations.values()):,} multiply-adds a sample; "
         f"hash {workload_hash(shown)}"
     )
-    click.echo(
+    echo(
         f"one step of {shown.batch_size} samples in float32: {step.operations:,} operations, at least "
         f"{step.bytes:,} bytes"
     )
     augmented = f", {shown.data.augmentation}" if shown.data.augmentation != Augmentation() else ""
-    click.echo(
+    echo(
         f"data {shown.data.name}{augmented}; batch size {shown.batch_size}; {shown.loss}; "
         f"{shown.optimizer}; {shown.schedule}"
     )
     if shown.source:
-        click.echo(f"source: {shown.source}")
+        echo(f"source: {shown.source}")

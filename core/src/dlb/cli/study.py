@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli.options import OUT
-from dlb.cli.output import Group, json_option, note, print_json, print_table, print_warnings
+from dlb.cli.output import Group, echo, json_option, note, print_json, print_table, print_warnings
 
 if TYPE_CHECKING:
     from dlb.execution.measure import Plan
@@ -92,7 +92,7 @@ def show_command(name: str, form: str, as_json: bool) -> None:
         words += [f"{key}={'|'.join(map(str, values))}" for key, values in part.vary.items()]
         words += [f"workers={'|'.join(map(str, part.workers))}"] if part.workers else []
         words += [f"on {', '.join(part.adapters)}"] if part.adapters else []
-        click.echo(f"Runs {part.workload}: {', '.join(words)}{'' if part.quick else '; not quick'}")
+        echo(f"Runs {part.workload}: {', '.join(words)}{'' if part.quick else '; not quick'}")
     _print_tables(tables)
 
 
@@ -157,13 +157,13 @@ def run_command(
         for part, each in zip(planned.parts, estimates):
             documents.append(matrix_document(part.matrix, each, planned.plan))
             if not as_json:
-                click.echo(part.part.workload)
+                echo(part.part.workload)
                 print_matrix(part.matrix, each, planned.plan)
         if as_json:
             print_json({"parts": documents, "reasons": planned.reasons, "seconds": seconds})
         else:
             _print_reasons(planned.reasons)
-            click.echo(line)
+            echo(line)
         return 0
     note(f"dlb: {line}")
 
@@ -234,7 +234,7 @@ def _show(
     _print_tables(tables)
     _print_reasons(reasons)
     for line in footnotes:
-        click.echo(line)
+        echo(line)
 
 
 def _print_typeset(
@@ -255,14 +255,14 @@ def _print_typeset(
     doubts = [f"?: {doubt}" for table in tables for doubt in table.doubts]
     lines += write.items(list(dict.fromkeys([*footnotes, *doubts])))
     lines += [*write.paragraph("Empty cells:"), *write.items(reasons)] if reasons else []
-    click.echo(joined(lines), nl=False)
+    echo(joined(lines), nl=False)
 
 
 def _print_head(study: Study) -> None:
-    click.echo(f"{study.name}: {study.title}")
-    click.echo(study.source)
+    echo(f"{study.name}: {study.title}")
+    echo(study.source)
     for line in study.notes:
-        click.echo(f"Note: {line}")
+        echo(f"Note: {line}")
 
 
 def _print_tables(tables: Sequence[StudyTable]) -> None:
@@ -271,9 +271,9 @@ def _print_tables(tables: Sequence[StudyTable]) -> None:
         print_table(columns, table.rows, table.title, right=columns[table.labels :])
     doubts = list(dict.fromkeys(doubt for table in tables for doubt in table.doubts))
     for doubt in doubts[:_MOST_LINES]:
-        click.echo(f"?: {doubt}")
+        echo(f"?: {doubt}")
     if len(doubts) > _MOST_LINES:
-        click.echo(f"?: and {len(doubts) - _MOST_LINES} more; --json has all")
+        echo(f"?: and {len(doubts) - _MOST_LINES} more; --json has all")
 
 
 def _merged(columns: Sequence[str], labels: int) -> list[str]:
@@ -291,9 +291,9 @@ def _merged(columns: Sequence[str], labels: int) -> list[str]:
 
 def _print_reasons(reasons: Sequence[str]) -> None:
     for line in reasons[:_MOST_LINES]:
-        click.echo(f"Empty: {line}")
+        echo(f"Empty: {line}")
     if len(reasons) > _MOST_LINES:
-        click.echo(f"Empty: and {len(reasons) - _MOST_LINES} more; --json has all")
+        echo(f"Empty: and {len(reasons) - _MOST_LINES} more; --json has all")
 
 
 def _one_line_headings(table: StudyTable) -> Table:

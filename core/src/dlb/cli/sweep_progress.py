@@ -13,6 +13,7 @@ from typing import Any
 
 from dlb.execution.estimate import AUDIT_SECONDS, Estimate
 from dlb.execution.measure import Plan
+from dlb.printable import printable
 from dlb.progress import Lines as PhaseLines
 from dlb.progress import Silent
 from dlb.record import Record
@@ -174,7 +175,7 @@ class Lines(Silent):
         self.say(f"{text}; about {duration(seconds)} left")
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 class Counted(Silent):
@@ -190,7 +191,7 @@ class Counted(Silent):
         self.done += 1
         word = "done" if ended is not None and ended.failure is None else "failed"
         line = f"{self.done} of {self.waiting}: {self.titles[place]}: {word}"
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
 
 
 class Live(Lines):
@@ -228,10 +229,10 @@ class Live(Lines):
         )
 
     def say(self, text: str) -> None:
-        self.progress.console.print(text, markup=False, highlight=False)
+        self.progress.console.print(printable(text), markup=False, highlight=False)
 
     def phase(self, adapter: str, text: str) -> None:
-        self.tick(text)
+        self.tick(printable(text))
 
     def steps(self, adapter: str, done: int, total: int, loss: float) -> None:
         self.tick(f"step {done} of {total}")

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import click
 import msgspec
 
 from dlb.cli.measurements import measurement_document
-from dlb.cli.output import print_table
+from dlb.cli.output import echo, print_table
 from dlb.cli.sweep_progress import duration
 from dlb.execution.estimate import Estimate, total_seconds
 from dlb.execution.measure import Plan
@@ -75,10 +74,10 @@ def print_matrix(matrix: Matrix, estimates: Sequence[Estimate], plan: Plan | Non
     columns = ["cell", "adapter", *_short(names), *after]
     print_table(columns, rows, right=["cell", "steps", "run s", "trial s", "MiB"])
     for line in _left_out(matrix):
-        click.echo(line)
+        echo(line)
     for line in memory_lines(matrix.cells, estimates):
-        click.echo(line)
-    click.echo(estimate_line(matrix, estimates, plan))
+        echo(line)
+    echo(estimate_line(matrix, estimates, plan))
 
 
 def memory_lines(cells: Sequence[SweepCell], estimates: Sequence[Estimate]) -> list[str]:
@@ -134,22 +133,22 @@ def print_swept(swept: Swept, matrix: Matrix, baseline: int = 0) -> None:
         by = "a sample" if batches_differ(measurement) else "a step"
         cell = measurement.cells[base]
         what = ", ".join([cell.adapter, *words_of(cell.varied)])
-        click.echo(f"times: the time of {by} next to that of {what}")
+        echo(f"times: the time of {by} next to that of {what}")
     if any(swept.alone):
-        click.echo(
+        echo(
             "times: the time of a sample next to that of the first cell without a ratio. Cells ran by an "
             "executor, at other times and perhaps on other machines: what differs there is in the ratios"
         )
     for each in results:
         if each.failure is not None:
             what = ", ".join([each.adapter, *words_of(each.varied)])
-            click.echo(f"{what} failed: {each.failure.line}")
+            echo(f"{what} failed: {each.failure.line}")
     for line in _left_out(matrix):
-        click.echo(line)
+        echo(line)
     if measurement is not None:
         for line in measurement_lines(measurement):
-            click.echo(line)
-    click.echo(f"Sweep: sweeps/{swept.sweep.name}.json")
+            echo(line)
+    echo(f"Sweep: sweeps/{swept.sweep.name}.json")
 
 
 def swept_document(swept: Swept, baseline: int = 0) -> dict[str, Any]:

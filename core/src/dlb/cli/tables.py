@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import click
 import msgspec
 
-from dlb.cli.output import show_table
+from dlb.cli.output import echo, show_table
 from dlb.execution.run import Outcome
 from dlb.proof.certificate import Certificate
 from dlb.record import Record
@@ -54,15 +53,15 @@ def print_outcome(outcome: Outcome) -> None:
         print_results(outcome.records)
     print_certificate(outcome.certificate)
     if outcome.certificate.kept:
-        click.echo(
+        echo(
             f"Proof of {outcome.certificate.kept} used again, since nothing that it depends on has "
             "changed (--prove-again makes it anew)"
         )
     for record in outcome.records:
         if record.failure:
-            click.echo(f"{record.adapter} failed: {record.failure.line}")
+            echo(f"{record.adapter} failed: {record.failure.line}")
     if outcome.paths:
-        click.echo(f"Records: {outcome.paths[0].parent} ({len(outcome.paths)} written)")
+        echo(f"Records: {outcome.paths[0].parent} ({len(outcome.paths)} written)")
 
 
 def print_results(records: Iterable[Record]) -> None:
@@ -75,7 +74,7 @@ def print_results(records: Iterable[Record]) -> None:
     if tests.rows:
         show_table(tests)
     for line in result_lines(records):
-        click.echo(line)
+        echo(line)
 
 
 def print_certificate(certificate: Certificate) -> None:
@@ -84,11 +83,11 @@ def print_certificate(certificate: Certificate) -> None:
         return
     show_table(certificate_table(certificate))
     for line in certificate_lines(certificate):
-        click.echo(line)
+        echo(line)
     if certificate.divergences:
         show_table(divergences_table(certificate))
     for line in further_lines(certificate):
-        click.echo(line)
+        echo(line)
 
 
 def print_record(record: Record) -> None:
@@ -97,5 +96,5 @@ def print_record(record: Record) -> None:
     if record.certificate is not None:
         print_certificate(record.certificate)
     if record.failure:
-        click.echo(f"failed: {record.failure.line}")
+        echo(f"failed: {record.failure.line}")
     show_table(provenance_table(record))

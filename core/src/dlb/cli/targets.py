@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-import click
 import msgspec
 
-from dlb.cli.output import show_table
+from dlb.cli.output import echo, show_table
 from dlb.report.targets import compared_to_baseline, targets_table
 from dlb.results.targets import Target, TargetCell
 
@@ -36,6 +35,6 @@ def print_targets(
 ) -> None:
     """Print a row for each cell."""
     show_table(targets_table(cells, target, baseline, margin))
-    click.echo("Seconds of steps with their waiting; start, build and tests are not in them")
+    echo("Seconds of steps with their waiting; start, build and tests are not in them")
     if any(cell.reached < len(cell.runs) for cell in cells):
-        click.echo("A ratio needs seeds that reached the target on both sides, all of them")
+        echo("A ratio needs seeds that reached the target on both sides, all of them")

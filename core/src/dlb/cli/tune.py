@@ -10,7 +10,7 @@ import click
 
 from dlb.cli import INTERRUPTED
 from dlb.cli.options import OUT, SEED, WORKERS, reading_options, with_options
-from dlb.cli.output import note, print_json, print_warnings, set_option
+from dlb.cli.output import echo, note, print_json, print_warnings, set_option
 from dlb.cli.rounds import ROUNDS, plan_of
 
 if TYPE_CHECKING:
@@ -124,14 +124,14 @@ def _tune(
 
 def _print_end(tuned: Tuned, command: str) -> None:
     for way, reason in tuned.left_out:
-        click.echo(f"Left out: {_text(way)}: {reason}")
+        echo(f"Left out: {_text(way)}: {reason}")
     if tuned.measurement is None:
-        click.echo("The default was not proven, so nothing was measured")
+        echo("The default was not proven, so nothing was measured")
     elif _text(tuned.best) == "the default":
-        click.echo("Nothing is faster than the default")
+        echo("Nothing is faster than the default")
     else:
-        click.echo(f"Fastest: {_text(tuned.best)}")
-        click.echo(f"    {command}")
+        echo(f"Fastest: {_text(tuned.best)}")
+        echo(f"    {command}")
 
 
 def _text(way: Way) -> str:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
+
+from dlb.printable import UNSEEN
 
 __all__ = ["finite", "number_text", "plain"]
 
-#: Control characters, those that change the direction of writing or have no width, halves of surrogate pairs.
-_UNSEEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
-)
 MOST_CHARACTERS = 200
 
 
@@ -24,7 +21,7 @@ def plain(value: Any, most: int = MOST_CHARACTERS) -> str:
     # Cut first: the text may be very long.
     if len(text) > most:
         text = f"{text[: most - most // 2]} … {text[len(text) - most // 2 :]}"
-    return _UNSEEN.sub(lambda found: " " if found[0] in "\t\n\r" else "\ufffd", text)
+    return UNSEEN.sub(lambda found: " " if found[0] in "\t\n\r" else "\ufffd", text)
 
 
 def finite(value: Any) -> float | None:

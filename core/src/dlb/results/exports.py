@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from dlb.errors import RequestError
+from dlb.printable import cell, printable
 from dlb.results.index import COLUMNS
 
 __all__ = ["FORMATS", "export"]
@@ -43,13 +44,13 @@ def _csv(rows: Rows) -> bytes:
     text = io.StringIO(newline="")
     table = csv.DictWriter(text, list(COLUMNS), extrasaction="ignore", lineterminator="\n")
     table.writeheader()
-    table.writerows(rows)
+    table.writerows({name: cell(row[name]) for name in COLUMNS} for row in rows)
     return text.getvalue().encode()
 
 
 def _json(rows: Rows) -> bytes:
     kept = [{name: row[name] for name in COLUMNS} for row in rows]
-    return (json.dumps(kept, indent=1, ensure_ascii=False) + "\n").encode()
+    return (printable(json.dumps(kept, indent=1, ensure_ascii=False)) + "\n").encode()
 
 
 def _parquet(rows: Rows) -> bytes:
@@ -106,7 +107,7 @@ def _otava(rows: Rows) -> bytes:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["time", *attributes, *metrics])
     for row in sorted((each for each in rows if each["kind"] == "run"), key=_seconds):
-        table.writerow([int(_seconds(row)), *(row[name] for name in (*attributes, *metrics))])
+        table.writerow([int(_seconds(row)), *(cell(row[name]) for name in (*attributes, *metrics))])
     return text.getvalue().encode()
 
 

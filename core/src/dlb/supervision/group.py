@@ -420,15 +420,15 @@ class Group:
                     if message is None and peer is not member:
                         self._report_death(peer)
                 self._check_all(SILENCE_SECONDS)
-        adapter, message = self.launch.label, error.message
-        if len(message) > MOST_SAID:
-            message = message[:MOST_SAID] + " ..."
+        adapter, said = self.launch.label, error.message
+        if len(said) > MOST_SAID:
+            said = said[:MOST_SAID] + " ..."
         if error.kind == "unsupported":
-            raise UnsupportedError(message, adapter=adapter)
+            raise UnsupportedError(said, adapter=adapter)
         if error.kind == "dlb":
-            raise DlbError(message, adapter=adapter)
+            raise DlbError(said, adapter=adapter)
         raise WorkerRaised(
-            f"{message} (in '{name}')", error.traceback, adapter=adapter, log=member.log
+            f"{said} (in '{name}')", error.traceback, adapter=adapter, log=member.log
         )
 
     # --- ending --------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from dlb.printable import cell
 from dlb.report.page.charts import Chart
 from dlb.report.plain import plain
 from dlb.report.table import Table
@@ -27,8 +28,6 @@ __all__ = [
 
 #: Longest text of a cell of a CSV file.
 MOST_CELL = 1000
-#: A spreadsheet takes a text that begins so for a formula.
-_FORMULA = ("=", "+", "-", "@")
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,7 @@ def _cell(value: Any) -> Any:
         return ""
     if isinstance(value, (int, float)):
         return plain(value, MOST_CELL)
-    text = plain(value, MOST_CELL)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return cell(plain(value, MOST_CELL))
 
 
 @dataclass(frozen=True)

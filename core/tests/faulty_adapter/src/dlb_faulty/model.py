@@ -25,6 +25,8 @@ class FaultyModel(ExampleModel):
         found = super().weights()
         if KIND == "objects":
             found["fc1.weight"] = np.array([object()])
+        if KIND == "text":
+            found["fc1.bias"] = np.full(32, "x")
         if KIND == "renamed-weight":
             found["fc1.kernel"] = found.pop("fc1.weight")
         return found
@@ -44,6 +46,8 @@ class FaultyModel(ExampleModel):
             found = {name: value * (1 + 1e-6) for name, value in found.items()}
         if KIND == "missing-layer":
             del found["relu1" if "relu1" in found else "fc2"]
+        if KIND == "fewer-rows" and not how.get("layers"):
+            found = {name: value[:-1] for name, value in found.items()}
         if KIND == "wrong-shape":
             found = {name: value[:, None] for name, value in found.items()}
         return found
