@@ -6,9 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import msgspec
+
+from dlb.documents import plain
+from dlb.errors import DlbError
+from dlb_worker.errors import one_line
 from dlb_worker.plugins import load_plugins, observer
 
 __all__ = ["observe_processes"]
+
+#: Bytes of JSON that an observer may yield.
+MOST_SEEN = 1 << 24
 
 
 @contextmanager
@@ -23,7 +31,7 @@ def observe_processes(
         device: the device.
 
     Raises:
-        DlbError: an observer did not start; the message names it.
+        DlbError: an observer did not start, or a record cannot keep what it saw; the message names it.
     """
     observed: dict[str, Any] = {}
     passed = {"framework": adapter, "processes": processes, "device": device}
@@ -33,3 +41,21 @@ def observe_processes(
             generator = implementation.function(**arguments)
             stack.enter_context(observer(implementation.plugin_name, generator, observed))
         yield observed
+    for name, seen in observed.items():
+        _check_kept(name, seen)
+
+
+def _check_kept(name: str, seen: Any) -> None:
+    """Raises DlbError unless a record can keep what an observer saw."""
+    try:
+        content = msgspec.json.encode(seen)
+        size = len(content)
+        if size <= MOST_SEEN:
+            plain(msgspec.json.decode(content))
+    # A plugin may yield anything.
+    except Exception as error:
+        raise DlbError(f"observer '{name}' failed: {one_line(error)}") from error
+    if size > MOST_SEEN:
+        raise DlbError(
+            f"observer '{name}' failed: it yielded {size} bytes; at most {MOST_SEEN} are kept"
+        )

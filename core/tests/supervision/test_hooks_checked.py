@@ -11,10 +11,17 @@ from typing import Any
 
 import pytest
 
-from dlb.errors import PluginError
+from dlb import observers
+from dlb.errors import DlbError, PluginError
 from dlb_worker import hookimpl
 from dlb_worker.contract import CONTRACT, AdapterDescription
-from dlb_worker.plugins import check_answer, check_description, check_hooks, load_plugins
+from dlb_worker.plugins import (
+    check_answer,
+    check_description,
+    check_hooks,
+    load_plugins,
+    plugins_of,
+)
 
 DESCRIPTION = AdapterDescription(
     name="one", title="One", distribution="dlb-one", framework=("one",), contract=CONTRACT,
@@ -173,3 +180,29 @@ def test_a_name_that_is_no_file_name_is_refused(name: Any) -> None:
     check_description(dataclasses.replace(DESCRIPTION, name="a-b_2"))
     with pytest.raises(PluginError, match="use lowercase letters"):
         check_description(dataclasses.replace(DESCRIPTION, name=name))
+
+
+#: What an observer of processes yields or does, and what is said of it.
+OBSERVED: list[tuple[str, str]] = [
+    ("yield {'a': object()}", "observer 'evil' failed: TypeError"),
+    ("yield {'a': 10**30}", "observer 'evil' failed: ValidationError: an integer"),
+    ("yield {'a': '\\ud800'}", "observer 'evil' failed: UnicodeEncodeError"),
+    ("yield {'a': 'x' * (1 << 25)}", "at most 16777216 are kept"),
+    ("yield {}; import sys; sys.exit(3)", "observer 'evil' failed: SystemExit: 3"),
+    ("import sys; sys.exit(3); yield", "observer 'evil' failed: SystemExit: 3"),
+]
+
+
+@pytest.mark.parametrize(("body", "says"), OBSERVED)
+def test_an_observer_that_fails_is_named(
+    body: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: dict[str, Any] = {}
+    exec(f"def observe(framework):\n    {body}", names)
+    evil = plugins_of(plugin(dlb_observe_processes=hookimpl(names["observe"])), "evil")
+    monkeypatch.setattr(observers, "load_plugins", lambda: evil)
+    with (
+        pytest.raises(DlbError, match=says),
+        observers.observe_processes("example", list, "cpu"),
+    ):
+        pass
