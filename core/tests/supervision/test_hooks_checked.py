@@ -174,6 +174,25 @@ def test_a_damaged_package_costs_only_itself(
 
 
 @pytest.mark.parametrize(
+    "changes",
+    [
+        {"variants": {"compile": 7}},
+        {"variants": ["compile"]},
+        {"layers": "linear"},
+        {"layers": {1: "native"}},
+        {"optimizers": None},
+        {"dtypes": "float32"},
+        {"features": (1,)},
+        {"title": 5},
+    ],
+)
+def test_a_description_of_other_types_is_refused(changes: dict[str, Any]) -> None:
+    check_description(dataclasses.replace(DESCRIPTION, variants={"compile": ("no", "yes")}))
+    with pytest.raises(PluginError, match=f"a wrong '{next(iter(changes))}'"):
+        check_description(dataclasses.replace(DESCRIPTION, **changes))
+
+
+@pytest.mark.parametrize(
     "name", ["../escaped", "a/b", "a" * 65, "", "a\0b", "Evil", "-a", "a b", "a\n", 5, None]
 )
 def test_a_name_that_is_no_file_name_is_refused(name: Any) -> None:

@@ -363,6 +363,12 @@ def check_answer(hook: str, answer: Any) -> None:
         raise PluginError(f"{hook} returned a wrong entry: {repr(wrong[0])[:80]}")
 
 
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, (list, tuple, set, frozenset)) and all(
+        isinstance(each, str) for each in values
+    )
+
+
 def _is_path(value: Any) -> bool:
     return isinstance(value, (str, os.PathLike))
 
@@ -379,6 +385,18 @@ def check_description(description: Any) -> None:
             f"adapter name {repr(name)[:80]}: use lowercase letters, digits, '-' and '_', at most 64, and a "
             "letter or digit first"
         )
+    lists = ("framework", "features", "dtypes", "devices", "deviations")
+    wrong = [name for name in lists if not _are_texts(getattr(description, name))]
+    tables = {
+        name: getattr(description, name) for name in ("layers", "optimizers", "losses", "variants")
+    }
+    for name, table in tables.items():
+        values = table.values() if isinstance(table, Mapping) and name == "variants" else ()
+        if not (isinstance(table, Mapping) and all(map(_are_texts, (list(table), *values)))):
+            wrong.append(name)
+    wrong += [n for n in ("title", "distribution") if not isinstance(getattr(description, n), str)]
+    if wrong:
+        raise PluginError(f"its description has a wrong '{wrong[0]}'; see AdapterDescription")
     major, minor = description.contract
     if major != CONTRACT[0] or minor > CONTRACT[1]:
         raise PluginError(
