@@ -196,7 +196,7 @@ def diagnose(name: str) -> list[Finding]:
         if entry is None:
             findings.append(Finding("error", f"it cannot be used: {reason}", remedy))
         else:
-            title = f"{entry['title']} {entry['framework_version']}"
+            title = f"{entry.get('title', name)} {entry.get('framework_version', '')}".strip()
             findings.append(Finding("ok", f"it works: {title}"))
     return findings
 

@@ -19,8 +19,9 @@ __all__ = ["load_with_file", "load_workload", "workload_names"]
 def _plugin_workloads() -> dict[str, Path]:
     paths: dict[str, Path] = {}
     for paths_by_name in load_plugins().hook.dlb_workloads():
-        paths.update(paths_by_name)
-    return paths
+        paths.update((name, Path(path)) for name, path in paths_by_name.items())
+    # As of commands: a plugin cannot replace one of dlb's own.
+    return {name: path for name, path in paths.items() if name not in files.shipped_names()}
 
 
 def workload_names() -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dlb import observers
+from dlb import catalogue, cli, observers
 from dlb.errors import DlbError, PluginError
 from dlb_worker import hookimpl
 from dlb_worker.contract import CONTRACT, AdapterDescription
@@ -225,3 +225,15 @@ def test_an_observer_that_fails_is_named(
         observers.observe_processes("example", list, "cpu"),
     ):
         pass
+
+
+def test_workloads_of_plugins_replace_none_and_may_be_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = {"lenet5": "/nowhere/5.toml", "mine": "/nowhere/mine.toml"}
+    evil = plugins_of(plugin(dlb_workloads=hookimpl(lambda: paths)), "evil")
+    monkeypatch.setattr(catalogue, "load_plugins", lambda: evil)
+    assert catalogue.load_workload("lenet5").model.nodes
+    assert cli.call(["list", "workloads"]) == 0
+    out = capsys.readouterr().out
+    assert "cannot be read: /nowhere/mine.toml: No such file" in out and "lenet5" in out

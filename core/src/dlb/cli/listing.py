@@ -73,19 +73,25 @@ def _adapters() -> tuple[list[str], list[list[Any]]]:
         if entry is None:
             rows.append([name, "", "", f"broken: {reason}", f"dlb env doctor {name}", {}])
         else:
-            version, where = entry["framework_version"], installed[name].where
             variants = entry.get("variants", {})
-            rows.append([name, entry["title"], version, "installed", where, variants])
+            version, where = entry.get("framework_version", ""), installed[name].where
+            title = entry.get("title", name)
+            rows.append([name, title, version, "installed", where, variants])
     return ["adapter", "framework", "version", "state", "where", "variants"], rows
 
 
 def _workloads() -> tuple[list[str], list[list[Any]]]:
     from dlb.catalogue import load_workload, workload_names
+    from dlb.errors import DlbError
     from dlb.workload import workload_hash
 
     rows = []
     for name in workload_names():
-        workload = load_workload(name)
+        try:
+            workload = load_workload(name)
+        except DlbError as error:  # of a plugin: the others are shown all the same
+            rows.append([name, f"cannot be read: {error}", "", "", ""])
+            continue
         rows.append(
             [
                 name,

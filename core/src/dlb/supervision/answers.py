@@ -71,7 +71,13 @@ class _Adapter(msgspec.Struct):
 
 class _Strategy(msgspec.Struct):
     name: str
+    title: str
     frameworks: list[str]
+    synchronous: bool
+    parallelism: str
+    parameters: str
+    backends: list[str]
+    devices: list[str]
 
 
 class _Plugin(msgspec.Struct):
