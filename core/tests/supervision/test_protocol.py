@@ -206,7 +206,7 @@ def test_a_wrong_hello_is_one_line(tmp_path: Path, changes: dict[str, Any], says
 @pytest.fixture
 def stranger() -> Iterator[subprocess.Popen[bytes]]:
     """A process that dlb did not start."""
-    process = subprocess.Popen(["sleep", "600"])
+    process = subprocess.Popen(["sleep", "600"], start_new_session=True)
     yield process
     process.kill()
     process.wait()
@@ -248,6 +248,14 @@ def test_a_process_group_of_its_own_does_not_escape(tmp_path: Path) -> None:
     processes.end_all([started])
     _, alive = psutil.wait_procs([child], timeout=10)
     assert alive == []
+
+
+def test_a_number_that_is_used_again_is_not_ended(stranger: subprocess.Popen[bytes]) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    ended.pid = stranger.pid
+    processes.end_all([ended])
+    assert stranger.poll() is None
 
 
 #: Answers, and what is said of them.

@@ -76,10 +76,15 @@ def end_all(
         started: processes that :func:`spawn` started.
         more: processes that :func:`started_by` knew as theirs; they may have lost their parents since.
     """
-    started = list(started)
+    # The number of a process that has been waited for is free once its session is empty. If there is a process
+    # of that number, it is another's.
+    started = [
+        leader
+        for leader in started
+        if leader.returncode is None or not psutil.pid_exists(leader.pid)
+    ]
     roots = list(more)
     for leader in started:
-        # The number of a process that has been waited for may be another's by now.
         if leader.returncode is None:
             with contextlib.suppress(psutil.Error):
                 roots.append(psutil.Process(leader.pid))
