@@ -271,6 +271,11 @@ WRONG_ANSWERS: list[tuple[str, Any, str]] = [
     ("build", {}, "missing required field `model`"),
     ("build", {"model": 1, "layers": {"fc": 5}}, "layers"),
     ("forward", {"outputs": [], "calls": [{"layer": "x"}]}, "calls[0]"),
+    (
+        "forward",
+        {"outputs": [], "calls": [{"layer": "x", "inputs": 0, "output": 0, "dropout": {"of": 1}}]},
+        "calls[0].dropout",
+    ),
     ("begin_training", {"clock": "now"}, "clock"),
     ("end_training", {}, "missing required field"),
     ("audit_step", {"read_before": "x"}, "read_before"),

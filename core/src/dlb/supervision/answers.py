@@ -12,6 +12,7 @@ import msgspec
 
 from dlb.documents import plain
 from dlb.errors import WorkerError
+from dlb_worker.contract import Dropout
 
 __all__ = ["ErrorAnswer", "Hello", "answer_as", "check_result", "is_progress"]
 
@@ -117,7 +118,7 @@ class _Call(msgspec.Struct):
     inputs: int | None
     output: int | None
     others: list[int | None] = []
-    dropout: dict[str, Any] | None = None
+    dropout: Dropout | None = None
 
 
 class _Forward(msgspec.Struct):

@@ -132,7 +132,7 @@ class RemoteUserModel:
                     value(call["inputs"]),
                     value(call["output"]),
                     tuple(map(value, call.get("others", ()))),
-                    Dropout(**call["dropout"]) if call.get("dropout") else None,
+                    msgspec.convert(call["dropout"], Dropout) if call.get("dropout") else None,
                 )
                 for call in result["calls"]
             ),
