@@ -11,7 +11,8 @@ import pytest
 
 from dlb import workload as W
 from dlb.workload.shapes import trained_names
-from dlb_worker.native import BuiltModel, Gradients
+from dlb_worker.contract import Gradients
+from dlb_worker.native import BuiltModel
 
 from . import truth
 from .closeness import VALUES, assert_near
