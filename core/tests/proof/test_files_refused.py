@@ -428,7 +428,7 @@ GIVEN = {
     "no samples": (lambda path: npz(path, x=FITTING[:0]), "no numbers"),
     "NaN": (lambda path: npz(path, x=FITTING * np.nan), "holds a NaN or an infinity"),
     "infinity": (lambda path: npz(path, x=FITTING * np.inf), "holds a NaN or an infinity"),
-    "objects": (lambda path: npz(path, x=np.array([print], object)), "not an .npz file of plain numbers"),
+    "objects": (lambda path: npz(path, x=np.array([print], object)), "file of plain numbers"),
 }  # fmt: skip
 
 

@@ -79,7 +79,7 @@ REFUSED = {
     "loss={type='huber', delta=inf}": "loss.delta",
     "loss={type='huber', delta=nan}": "loss.delta",
     "schedule.type=decay": "start",
-    "model.nodes.fc9.layer.bias=false": "no field 'fc9'; did you mean 'fc1'?; it has conv1, ",
+    "model.nodes.fc9.layer.bias=false": "no field 'fc9'; did you mean 'fc2'?; it has conv1, ",
     "model.nodes.fc1.layer.out_features=0": "fc1",
     "model.nodes.flatten=3": "nodes",
     "model.nodes=3": "nodes",
