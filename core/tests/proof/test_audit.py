@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -22,7 +23,14 @@ from dlb.proof.checks.audit import (
     steps_needed,
 )
 from dlb.proof.findings import Figure
-from dlb.proof.findings.audit import BatchDiffers, LossDiffers, StepDiffers, StepsAudited
+from dlb.proof.findings.audit import (
+    BatchDiffers,
+    LossDiffers,
+    StateChanged,
+    StepDiffers,
+    StepsAudited,
+    TooFewJudged,
+)
 from dlb.proof.findings.audit import WorkersApart as Apart
 from dlb.report.sentences import describe
 from dlb.supervision.remote import Draw, write_arrays
@@ -133,6 +141,41 @@ def test_a_change_past_its_tolerance_fails_at_its_first_step(distance: float | N
     assert result.verdict == "failed" and isinstance(cause, StepDiffers)
     assert (cause.step, cause.steps) == (3, 2)
     assert "step 4 and 1 more changed a" in describe(result)
+
+
+def test_a_change_between_two_steps_fails_and_names_them() -> None:
+    changed = {32: ("conv.weight", "optimizer/conv.weight.velocity"), 40: ("conv.weight",)}
+    result = check_steps(steps_check("torch"), [judged(0, 5e-5)], COVERAGE, changed)
+    cause = result.findings[0].cause
+    assert result.verdict == "failed" and isinstance(cause, StateChanged)
+    assert "between step 32 and 33, and before 1 more, 'conv.weight' and 'opt" in describe(result)
+    result = check_steps(steps_check("torch"), [judged(0, 5e-5)], COVERAGE, {}, {8: ("norm.mean",)})
+    text = "between step 8 and 9 'norm.mean' changed while the model was tested"
+    assert result.verdict == "failed" and text in describe(result)
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(2, "not run"), (19, "not run"), (20, "passed")])
+def test_a_run_of_which_most_audited_steps_were_not_judged_is_not_proven(
+    count: int, verdict: str
+) -> None:
+    coverage = msgspec.structs.replace(COVERAGE, steps=300, audited=40, judged=count)
+    steps = [judged(step, 5e-5) for step in range(count)]
+    result = check_steps(steps_check("torch"), steps, coverage)
+    assert result.verdict == verdict
+    if verdict == "not run":
+        assert isinstance(result.findings[0].cause, TooFewJudged)
+        assert f"{count} of 40 audited steps" in describe(result)
+    wrong = [*steps[:-1], judged(count, 2e-4)]
+    assert check_steps(steps_check("torch"), wrong, coverage).verdict == "failed"
+
+
+def test_a_worker_that_cannot_compare_what_is_between_steps_is_said() -> None:
+    result = check_steps(steps_check("torch"), [judged(0, 5e-5)], COVERAGE)
+    assert "what changes between steps was not looked for" in describe(result)
+    looked = msgspec.structs.replace(COVERAGE, joined=2)
+    assert "looked for" not in describe(
+        check_steps(steps_check("torch"), [judged(0, 5e-5)], looked)
+    )
 
 
 def test_no_step_is_no_pass() -> None:

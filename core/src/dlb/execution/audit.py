@@ -6,6 +6,7 @@ told of one when it comes.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import time
@@ -21,6 +22,7 @@ from dlb.execution.periodic_tests import PeriodicTests
 from dlb.proof.certificate import Baseline
 from dlb.proof.checks.audit import (
     AUDIT_RARE,
+    LEAST_JUDGED,
     AuditedStep,
     JudgedStep,
     Replay,
@@ -90,6 +92,8 @@ class Audit:
     Attributes:
         steps: steps of the run.
         audited: the audited steps.
+        random: the steps that were drawn at random.
+        tested: by number of steps before it, weights and optimizer state that a test of the model changed.
         losses: float64 [steps], as they were told.
         end: weights of each worker after the last step; only of several.
         masks_unknown: why dropout masks of audited steps are not known; empty if they are.
@@ -99,6 +103,8 @@ class Audit:
 
     steps: int
     audited: list[AuditedStep] = field(default_factory=list)
+    random: Collection[int] = ()
+    tested: Mapping[int, Sequence[str]] = field(default_factory=dict)
     losses: Array = field(default_factory=lambda: np.zeros(0))
     end: Sequence[dict[str, Array]] = ()
     masks_unknown: str = ""
@@ -151,7 +157,7 @@ def train_audited(
     audit = Audit(request.steps)
     if dropouts and "repeatable_dropout" not in features:
         dropouts, audit.masks_unknown = False, "the adapter has no feature 'repeatable_dropout'"
-    steps, whole = _draw(stage, generator)
+    steps, audit.random, whole = _draw(stage, generator)
     for step in steps:
         tests.advance(training, step)
         seed = generator.randrange(1 << 31) if dropouts else None
@@ -159,13 +165,16 @@ def train_audited(
         paths, read = training.audit(seed, draw)
         pending = tuple(_pending(each) for each in read)
         audit.masks_unknown = audit.masks_unknown or str(read[0].get("masks_unknown", ""))
-        audit.audited.append(AuditedStep(step, tuple(paths), draw, pending))
+        told = [each.get("changed") for each in read]
+        changed = None if None in told else tuple(dict.fromkeys(itertools.chain(*told)))
+        audit.audited.append(AuditedStep(step, tuple(paths), draw, pending, changed))
         tests.look(training.done)
     tests.advance(training, request.steps)
     trained = training.end()
     audit.losses, audit.step_seconds = trained.losses, trained.step_seconds
     audit.untold_seconds = trained.untold_seconds
     audit.clocks = tuple(training.clocks)
+    audit.tested = tests.changed
     if request.workers > 1:
         audit.end = model.weights()
     return trained, audit
@@ -183,14 +192,15 @@ def _pending(read: Mapping[str, Any]) -> float:
     return after - max(others)
 
 
-def _draw(stage: Stage, generator: random.Random) -> tuple[list[int], set[int]]:
-    """The steps to audit, in order, and those of which whole weights are compared.
+def _draw(stage: Stage, generator: random.Random) -> tuple[list[int], list[int], set[int]]:
+    """The steps to audit, in order, those drawn at random, and those of which whole weights are compared.
 
-    The first, the last, and some between: as many as a rare fault needs, and as there is room for.
+    The first, the last, those on both sides of the first and the last end of an epoch, and some at random: as
+    many as a rare fault needs, and as there is room for.
     """
     request = stage.request
     if "audit" not in request.groups:
-        return [], set()
+        return [], [], set()
     shapes = parameter_shapes(request.workload.model).values()
     weights = sum(math.prod(shape) for shape in shapes)
     batch = request.batch_size * math.prod(request.workload.model.input.shape)
@@ -199,9 +209,11 @@ def _draw(stage: Stage, generator: random.Random) -> tuple[list[int], set[int]]:
     wanted = steps_needed() if request.trial_draws is None else request.trial_draws
     count = min(wanted, max(1, MOST_BYTES // each), len(between))
     drawn = generator.sample(between, count)
-    steps = sorted({0, request.steps - 1, *drawn})
+    ends = range(stage.prepared.epoch, request.steps, stage.prepared.epoch)
+    edges = set() if request.trial_draws is not None else {*ends[:1], *ends[-1:]}
+    steps = sorted({0, request.steps - 1, *drawn, *edges, *(edge - 1 for edge in edges)})
     whole = {0} if request.trial_draws is not None else {0, *(drawn[:1] or steps[-1:])}
-    return steps, whole if weights <= WHOLE_WEIGHTS else set()
+    return steps, drawn, whole if weights <= WHOLE_WEIGHTS else set()
 
 
 def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: bool) -> None:
@@ -229,7 +241,7 @@ def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: b
             for path in each.paths:
                 path.unlink(missing_ok=True)
     seconds = time.perf_counter() - judging
-    drawn = sum(each.step > 0 for each in judged)
+    drawn = sum(each.step in audit.random for each in judged)
     coverage = StepsAudited(
         steps=audit.steps,
         audited=len(audit.audited),
@@ -237,12 +249,14 @@ def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: b
         replayed=len(replay.losses),
         rare=AUDIT_RARE,
         chance=1.0 if len(judged) == audit.steps else chance(audit.steps, drawn),
+        joined=sum(each.changed is not None for each in audit.audited),
     )
+    changed = {each.step: each.changed for each in audit.audited if each.changed}
     if synchronous:
         stage.keep(
             run(
                 steps_check(adapter),
-                lambda check: check_steps(check, judged, coverage),
+                lambda check: check_steps(check, judged, coverage, changed, audit.tested),
                 prepared_seconds=seconds,
             )
         )
@@ -273,12 +287,18 @@ def _judge(
     step_seconds = _median(audit.step_seconds)
     in_steps = min(JUDGE_STEPS * step_seconds, MOST_JUDGE_SECONDS)
     budget = max(JUDGE_SECONDS, in_steps, JUDGE_SHARE * (now - began))
+    # So many as must be judged take about as long as so many steps of the run took.
+    patience = max(budget, float(audit.step_seconds.sum()))
+    judged: list[JudgedStep] = []
+    replay = Replay()
 
     def enough() -> bool:
         return time.monotonic() > now + budget
 
-    judged: list[JudgedStep] = []
-    replay = Replay()
+    def done() -> bool:
+        few = LEAST_JUDGED * len(judged) < len(order)
+        return time.monotonic() > now + patience if few else enough()
+
     # A large network is judged in the run's own dtype alone, which takes the memory that the run took.
     # So is one that rounds more than its dtype: only its own kernels round as the timed ones do.
     exact = stage.rounding is FLOAT32
@@ -287,7 +307,7 @@ def _judge(
         with drop_at_end(stage.build(group, "float64", request.batch_size)) as referee:
             judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
             judged += [judge_step.judge(each, calibrate=True) for each in order[:CALIBRATED]]
-        if not any(each.wrong for each in judged) and enough():
+        if not any(each.wrong for each in judged) and done():
             return judged, replay
     # Whether a step does other work shows in the run's own dtype, at a third of the time.
     with drop_at_end(stage.build(group, request.dtype, request.batch_size, mixed=True)) as referee:
@@ -308,7 +328,7 @@ def _judge(
             if failed.wrong and small:
                 judged[place] = failed.unless_explained(judge_step.judge(order[place]))
         for each in order[len(judged) :]:
-            if enough():
+            if done():
                 break
             judged.append(judge_step.judge(each))
     return judged, replay

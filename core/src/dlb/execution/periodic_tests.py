@@ -27,6 +27,7 @@ class PeriodicTests:
 
     Attributes:
         found: by number of steps before it, accuracy and loss of each test.
+        changed: by number of steps before it, weights and optimizer state that a test changed.
     """
 
     def __init__(self, stage: Stage, model: RemoteModel) -> None:
@@ -36,6 +37,7 @@ class PeriodicTests:
         self._trained_seconds, self._due = 0.0, self._seconds or 0.0
         self._blocks = stage.blocks
         self.found: dict[int, tuple[float | None, float | None]] = {}
+        self.changed: dict[int, tuple[str, ...]] = {}
 
     def advance(self, training: RemoteTraining, to: int) -> None:
         """Take steps until ``to`` of them are done, with tests between them."""
@@ -86,8 +88,10 @@ class PeriodicTests:
         return done + max(1, int(rate * (self._due - self._trained_seconds)))
 
     def _test(self, done: int) -> None:
-        outputs = self._model.predict(self._prepared.test).logits
-        self.found[done] = score(outputs, self._prepared.test_labels, self._loss)
+        predicted = self._model.predict(self._prepared.test)
+        self.found[done] = score(predicted.logits, self._prepared.test_labels, self._loss)
+        if predicted.changed:
+            self.changed[done] = predicted.changed
 
 
 def score(outputs: Array, targets: Array, loss: Loss) -> tuple[float | None, float | None]:

@@ -21,7 +21,25 @@ def _audited(cause: audit.StepsAudited, finding: Finding, adapter: str) -> str:
     text = f"{cause.audited} of {cause.steps} steps drawn at random, {cause.judged} judged whole"
     if cause.replayed:
         text += f", and the losses of the first {cause.replayed} replayed"
-    return text + f"; a fault in 1 of {cause.rare} steps is found with {cause.chance:.1%}"
+    text += f"; a fault in 1 of {cause.rare} steps is found with {cause.chance:.1%}"
+    return text if cause.joined else f"{text}; what changes between steps was not looked for"
+
+
+@renders(audit.TooFewJudged)
+def _few(cause: audit.TooFewJudged, finding: Finding, adapter: str) -> str:
+    return (
+        f"there was time to judge {cause.judged} of {cause.audited} audited steps, less than half"
+    )
+
+
+@renders(audit.StateChanged)
+def _state(cause: audit.StateChanged, finding: Finding, adapter: str) -> str:
+    place = f"between step {cause.step} and {cause.step + 1}" if cause.step else "before step 1"
+    more = f", and before {cause.steps - 1} more," if cause.steps > 1 else ""
+    names = " and ".join(f"'{name}'" for name in cause.tensors)
+    return f"{place}{more} {names} changed" + (
+        " while the model was tested" if cause.tested else ""
+    )
 
 
 @renders(audit.BatchDiffers)

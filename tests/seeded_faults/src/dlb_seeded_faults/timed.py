@@ -22,6 +22,8 @@ from dlb_worker.contract import Clock
 
 Batch = tuple[Tensor, Tensor]
 Step = Callable[[Tensor, Tensor], Tensor]
+#: Steps of an epoch of synthetic data.
+EPOCH = 32
 #: By torch's names, what faults alter of its optimizer.
 VELOCITY = "momentum_buffer"
 
@@ -92,6 +94,23 @@ def batches_fault(
 
     def register(other: Callable[[Any, Iterable[Batch]], Iterable[Batch]]) -> None:
         TIMED[name] = TimedFault(name, BATCHES, batches=other, **options)
+
+    return register
+
+
+def between_fault(name: str, **options: Any) -> Callable[[Callable[[Any, int], None]], None]:
+    """Register ``change(model, number)``, which is called before a step's batch is there."""
+
+    def register(change: Callable[[Any, int], None]) -> None:
+        models: list[Any] = []
+
+        def batches(request: Any, right: Iterable[Batch]) -> Iterator[Batch]:
+            model = models[-1]
+            for number, batch in enumerate(right):
+                change(model, number)
+                yield batch
+
+        TIMED[name] = TimedFault(name, STEPS, model=models.append, batches=batches, **options)
 
     return register
 
@@ -408,6 +427,46 @@ def _(model: Any, right: Step, number: int, x: Tensor, y: Tensor) -> Tensor:
         return right(x, y)
     with torch.no_grad():
         return torch_model.mean_loss(model.module(x), y, model.workload.loss)
+
+
+# --- between two steps ----------------------------------------------------------------------------
+
+
+@between_fault("weights of three steps ago are restored every tenth step", rare=True)
+def _(model: Any, number: int) -> None:
+    kept = model.__dict__.setdefault("kept", [])
+    with torch.no_grad():
+        if number % 10 == 7:
+            for parameter, array in zip(parameters(model), kept[-3]):
+                parameter.copy_(array)
+        kept.append([parameter.clone() for parameter in parameters(model)])
+
+
+@between_fault("weights are put away in bfloat16 between steps")
+def _(model: Any, number: int) -> None:
+    with torch.no_grad():
+        for parameter in parameters(model):
+            parameter.copy_(parameter.bfloat16())
+
+
+@between_fault("the optimizer is made anew at an epoch")
+def _(model: Any, number: int) -> None:
+    if number == EPOCH:
+        model.optimizer.state.clear()
+
+
+@step_fault("the optimizer is made anew before an epoch ends")
+def _(model: Any, right: Step, number: int, x: Tensor, y: Tensor) -> Tensor:
+    loss = right(x, y)
+    if number == EPOCH - 1:
+        model.optimizer.state.clear()
+    return loss
+
+
+@between_fault("running statistics are forgotten at an epoch")
+def _(model: Any, number: int) -> None:
+    if number == EPOCH:
+        of_layer(model, "norm").reset_running_stats()
 
 
 # --- the loss that is told ------------------------------------------------------------------------

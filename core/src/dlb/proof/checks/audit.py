@@ -26,8 +26,10 @@ from dlb.proof.findings import Figure, Finding
 from dlb.proof.findings.audit import (
     BatchDiffers,
     LossDiffers,
+    StateChanged,
     StepDiffers,
     StepsAudited,
+    TooFewJudged,
     WorkersApart,
 )
 from dlb.proof.findings.base import LISTED
@@ -53,6 +55,7 @@ from dlb_worker.sampling import drawn
 __all__ = [
     "AUDIT_CHANCE",
     "AUDIT_RARE",
+    "LEAST_JUDGED",
     "AuditedStep",
     "Replay",
     "StepJudge",
@@ -80,6 +83,9 @@ REPLAY_GROWTH, REPLAY_LEAST = 1e-3, 5e-4
 REPLAYS_AGAIN = 8
 #: A weight is rounded once when a step changes it: at most one unit in its last place.
 ROUNDED_UNITS = 1.0
+#: One of so many audited steps must be judged. What is said of a run in which most were not would rest on its
+#: first step and on chance.
+LEAST_JUDGED = 2
 
 
 @dataclass(frozen=True)
@@ -91,12 +97,15 @@ class AuditedStep:
         paths: by rank, .npz file of ``inputs``, ``labels``, ``before/NAME``, ``after/NAME``, ``loss``.
         draw: which elements of weights and state are in it.
         pending: by rank, seconds that reading the state took longer after the step than at other times.
+        changed: weights and optimizer state that changed after the step before it; None if the worker
+            cannot tell.
     """
 
     step: int
     paths: tuple[Path, ...]
     draw: Draw
     pending: tuple[float, ...]
+    changed: tuple[str, ...] | None = None
 
     def read(self) -> tuple[Mapping[str, Array], ...]:
         """The arrays of each worker; large files are mapped."""
@@ -626,8 +635,19 @@ class Found:
         self.whole = math.hypot(*self.norms.values())
 
 
-def check_steps(check: Check, judged: Sequence[JudgedStep], audited: StepsAudited) -> CheckResult:
-    """The verdict about what the judged steps changed."""
+def check_steps(
+    check: Check,
+    judged: Sequence[JudgedStep],
+    audited: StepsAudited,
+    changed: Mapping[int, Sequence[str]] | None = None,
+    tested: Mapping[int, Sequence[str]] | None = None,
+) -> CheckResult:
+    """The verdict about what the judged steps changed, and what changed between two steps.
+
+    Args:
+        changed: by step, from 0, weights and state that changed after the step before it.
+        tested: by number of steps before it, those that a test of the model changed.
+    """
     by_tensor: dict[str, tuple[float, Figure, float]] = {}
     for each in judged:
         for figure in each.figures:
@@ -643,9 +663,25 @@ def check_steps(check: Check, judged: Sequence[JudgedStep], audited: StepsAudite
         cause = StepDiffers(step=first.step, steps=len(wrong), nothing=first.nothing)
         tolerance = first.allowed[figure.tensor]
         findings.insert(0, Finding(cause=cause, figure=figure, tolerance=tolerance))
+    between = [
+        _state_changed(each, number) for number, each in enumerate((changed, tested)) if each
+    ]
+    findings[:0] = between
+    if not wrong and not between and LEAST_JUDGED * audited.judged < audited.audited:
+        few = TooFewJudged(judged=audited.judged, audited=audited.audited)
+        return check.not_run(Finding(cause=few), *findings)
     figures = tuple(figure for _, figure, _ in ordered)
     allowed = ordered[0][2] if ordered else None
-    return check.result(figures, allowed, findings, passed=bool(figures) and not wrong)
+    passed = bool(figures) and not wrong and not between
+    return check.result(figures, allowed, findings, passed=passed)
+
+
+def _state_changed(changed: Mapping[int, Sequence[str]], tested: int) -> Finding:
+    """The finding about the first of some places between steps where something changed."""
+    first = min(changed)
+    tensors = tuple(changed[first][:LISTED])
+    cause = StateChanged(step=first, steps=len(changed), tensors=tensors, tested=bool(tested))
+    return Finding(cause=cause)
 
 
 def check_losses(

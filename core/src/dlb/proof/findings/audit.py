@@ -12,9 +12,11 @@ __all__ = [
     "LossDiffers",
     "MasksUnknown",
     "OtherWhenWatched",
+    "StateChanged",
     "StepDiffers",
     "StepsAudited",
     "TimeUntold",
+    "TooFewJudged",
     "WorkPending",
     "WorkersApart",
 ]
@@ -30,6 +32,8 @@ class StepsAudited(Cause, frozen=True, kw_only=True):
         replayed: first steps whose losses were compared with a replay.
         rare: a fault in one of so many steps, at random, ...
         chance: ... is found with this probability.
+        joined: audited steps before which weights and state were compared with those after the step before
+            them; 0 if the worker cannot.
     """
 
     steps: int
@@ -38,6 +42,19 @@ class StepsAudited(Cause, frozen=True, kw_only=True):
     replayed: int
     rare: int
     chance: float
+    joined: int = 0
+
+
+class TooFewJudged(Cause, frozen=True, kw_only=True):
+    """There was no time to judge half of the audited steps.
+
+    Attributes:
+        judged: steps that were.
+        audited: all of them.
+    """
+
+    judged: int
+    audited: int
 
 
 class BatchDiffers(Cause, frozen=True, kw_only=True):
@@ -71,6 +88,22 @@ class StepDiffers(Cause, frozen=True, kw_only=True):
     step: int
     steps: int
     nothing: bool = False
+
+
+class StateChanged(Cause, frozen=True, kw_only=True):
+    """Weights or optimizer state changed between two steps.
+
+    Attributes:
+        step: the first step, from 0, that began otherwise than the one before it ended; ``steps``: how many
+            of those that were looked at are so.
+        tensors: what changed there; the optimizer's state as ``optimizer/NAME``.
+        tested: whether a test of the model changed it.
+    """
+
+    step: int
+    steps: int
+    tensors: tuple[str, ...]
+    tested: bool = False
 
 
 class LossDiffers(Cause, frozen=True, kw_only=True):
