@@ -6,7 +6,6 @@ told of one when it comes.
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 import time
@@ -166,7 +165,8 @@ def train_audited(
         pending = tuple(_pending(each) for each in read)
         audit.masks_unknown = audit.masks_unknown or str(read[0].get("masks_unknown", ""))
         told = [each.get("changed") for each in read]
-        changed = None if None in told else tuple(dict.fromkeys(itertools.chain(*told)))
+        names = dict.fromkeys(name for each in told for name in each or ())
+        changed = None if None in told else tuple(names)
         audit.audited.append(AuditedStep(step, tuple(paths), draw, pending, changed))
         tests.look(training.done)
     tests.advance(training, request.steps)
@@ -290,6 +290,7 @@ def _judge(
     # So many as must be judged take about as long as so many steps of the run took.
     patience = max(budget, float(audit.step_seconds.sum()))
     judged: list[JudgedStep] = []
+    loose: dict[int, JudgedStep] = {}
     replay = Replay()
 
     def enough() -> bool:
@@ -307,6 +308,11 @@ def _judge(
         with drop_at_end(stage.build(group, "float64", request.batch_size)) as referee:
             judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
             judged += [judge_step.judge(each, calibrate=True) for each in order[:CALIBRATED]]
+            loose = {
+                place: judge_step.judge_at_kinks(order[place])
+                for place, each in enumerate(judged)
+                if each.wrong
+            }
         if not any(each.wrong for each in judged) and done():
             return judged, replay
     # Whether a step does other work shows in the run's own dtype, at a third of the time.
@@ -323,10 +329,11 @@ def _judge(
             replay = judge_step.replay(
                 order[0], lambda: map(batches_of(stage), first), audit.losses, enough
             )
-        # In float64, a value may lie on the other side of a kink: then the same kernels must agree.
-        for place, failed in enumerate(judged):
-            if failed.wrong and small:
-                judged[place] = failed.unless_explained(judge_step.judge(order[place]))
+        # In float64, a value may lie on the other side of a kink: then the same kernels must agree, and the
+        # step may be off by what kinks make of it.
+        for place, judged_loosely in loose.items():
+            again = judge_step.judge(order[place])
+            judged[place] = judged[place].unless_explained(again, judged_loosely)
         for each in order[len(judged) :]:
             if done():
                 break

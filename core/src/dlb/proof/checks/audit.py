@@ -81,6 +81,8 @@ REPLAY_GROWTH, REPLAY_LEAST = 1e-3, 5e-4
 #: A loss that is further off is replayed from so many other perturbed weights: a value that lies near a kink
 #: crosses it in some of them, as it may by another order of sums.
 REPLAYS_AGAIN = 8
+#: Perturbed weights that show what crossing the kinks of one step makes.
+KINK_DRAWS = 8
 #: A weight is rounded once when a step changes it: at most one unit in its last place.
 ROUNDED_UNITS = 1.0
 #: One of so many audited steps must be judged. What is said of a run in which most were not would rest on its
@@ -257,12 +259,15 @@ class JudgedStep:
         """Whether a tensor changed otherwise than the definition changes it."""
         return self.worst[0] > 1.0
 
-    def unless_explained(self, again: JudgedStep) -> JudgedStep:
-        """This step, or, if ``again`` finds nothing wrong, that with what only this one judged.
+    def unless_explained(self, again: JudgedStep, loose: JudgedStep) -> JudgedStep:
+        """This step, or, if others find nothing wrong, the one judged again with what only this one judged.
 
         Args:
-            again: the step, judged with gradients of other kernels.
+            again: the step, judged with the kernels that it was taken with.
+            loose: the step, judged as this one, by what perturbed weights make of it that cross kinks.
         """
+        if loose.wrong or loose.loss_multiple > 1.0:
+            return self
         judged = {each.tensor for each in again.figures}
         others = [each for each in self.figures if each.tensor not in judged]
         if again.wrong or any(self.multiple(each) > 1.0 for each in others):
@@ -391,6 +396,22 @@ class StepJudge:
             loss_allowed=max(self.loss_noise, self._least_loss(true_loss)),
             nothing=all(same_bits(own.get(name, before[name][:0]), before[name]) for name in start),
         )
+
+    def judge_at_kinks(self, audited: AuditedStep) -> JudgedStep:
+        """Compare one step again, by what crossing kinks makes of this very step.
+
+        A value that rounding took across a kink is near it: some of several perturbed weights take it across
+        too, and move the gradient as far. What is further off than any of them makes is no kink's.
+        """
+        kept = self.noise, self.state_noise, self.loss_noise
+        self.noise, self.state_noise = dict(self.noise), dict(self.state_noise)
+        try:
+            found = self._gradients(audited, None)
+            for _ in range(KINK_DRAWS):
+                self._calibrate(audited, audited.read()[:1], found, {})
+            return self.judge(audited)
+        finally:
+            self.noise, self.state_noise, self.loss_noise = kept
 
     def replay(
         self,

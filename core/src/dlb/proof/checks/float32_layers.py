@@ -7,7 +7,7 @@ same computation in NumPy's float32. No second adapter is needed, and none can b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -52,6 +52,7 @@ class Float32Errors:
             for each state of the weights.
         missing: why a batch could not be compared.
         rounding: the type that the model computes in.
+        notes: facts about the comparison.
     """
 
     model: Model
@@ -60,6 +61,7 @@ class Float32Errors:
     layers: list[tuple[dict[str, Figure], dict[str, Figure]]] = field(default_factory=list)
     gradients: list[list[tuple[dict[str, Figure], dict[str, Figure]]]] = field(default_factory=list)
     missing: list[Finding] = field(default_factory=list)
+    notes: Sequence[Finding] = ()
 
     def collect(
         self,
@@ -68,6 +70,7 @@ class Float32Errors:
         weights: Mapping[str, Array],
         *,
         backward: bool = True,
+        large: bool = False,
     ) -> None:
         """Compare one state of the weights on some batches.
 
@@ -76,35 +79,55 @@ class Float32Errors:
             references: the batches.
             weights: the model's weights, by ``layer.parameter``.
             backward: whether gradients are compared too.
+            large: whether the batches are large: then they are compared in training mode alone, and NumPy's
+                error is computed only where the model's is more than passes in any case.
         """
         self.native = model.native_layers
         names = [node.name for node in self.model.nodes]
         batches: list[tuple[dict[str, Figure], dict[str, Figure]]] = []
         for reference in references:
             inputs = as_dtype(reference.inputs, model.dtype)
-            for training in (True, False):
+            for training in (True,) if large else (True, False):
                 values = model.forward(inputs, training=training, layers=names)
                 if found := missing_values(values, reference):
                     self.missing.append(found)
                     return
-                errors = _layer_errors(reference, values, weights, training, self.rounding)
-                self.layers.append(errors)
+                layer_errors = _few_layer_errors if large else _layer_errors
+                self.layers.append(
+                    layer_errors(reference, values, weights, training, self.rounding)
+                )
                 if training and backward:
-                    own = own_gradients(model, reference)
-                    truth, numpy = together(
-                        partial(reference.gradients, values, weights),
-                        partial(self.rounding.gradients, reference, values, weights),
-                    )
-                    least = self.rounding.least * formula(reference.loss).cancellation(
-                        values[names[-1]], reference.labels
-                    )
-                    rounding = _by_tensor(gradient_errors(numpy, truth))
-                    for name, item in rounding.items():
-                        if (item.relative_l2 or 0.0) < least:
-                            rounding[name] = msgspec.structs.replace(item, relative_l2=least)
-                    batches.append((_by_tensor(gradient_errors(own, truth)), rounding))
+                    batches.append(self._gradient_errors(model, reference, values, weights, large))
         if batches:
             self.gradients.append(batches)
+
+    def _gradient_errors(
+        self,
+        model: RemoteModel,
+        reference: Reference,
+        values: Tensors,
+        weights: Mapping[str, Array],
+        large: bool,
+    ) -> tuple[dict[str, Figure], dict[str, Figure]]:
+        """Figures of the model's gradients of a batch, and of NumPy's rounded ones."""
+        own, last = own_gradients(model, reference), self.model.nodes[-1].name
+        exact = partial(reference.gradients, values, weights)
+        rounded = partial(self.rounding.gradients, reference, values, weights)
+        least = self.rounding.least * formula(reference.loss).cancellation(
+            values[last], reference.labels
+        )
+        truth, numpy = (exact(), None) if large else together(exact, rounded)
+        errors = _by_tensor(gradient_errors(own, truth))
+        if numpy is None:
+            if all(_size(item) <= self.rounding.multiple * least for item in errors.values()):
+                numpy = truth
+            else:
+                numpy = rounded()
+        rounding = _by_tensor(gradient_errors(numpy, truth))
+        for name, item in rounding.items():
+            if (item.relative_l2 or 0.0) < least:
+                rounding[name] = msgspec.structs.replace(item, relative_l2=least)
+        return errors, rounding
 
     def keep(self, adapter: str, keep: Keep) -> None:
         """Judge what was collected."""
@@ -121,7 +144,7 @@ class Float32Errors:
         of, most = self.rounding.of, self.rounding.multiple
         if len(compared) < len(self.model.nodes):
             return check.not_run(Finding(cause=NotFinite()))
-        result = judge_multiples(check, compared, allowed, of, allowed=most)
+        result = judge_multiples(check, compared, allowed, of, *self.notes, allowed=most)
         if result.verdict == "passed":
             return result
         failing = {item.tensor: item for item in compared if _multiple(item, allowed) > most}
@@ -132,7 +155,7 @@ class Float32Errors:
             figure=failing[first],
             tolerance=most * allowed[first],
         )
-        return judge_multiples(check, compared, allowed, of, fault, allowed=most)
+        return judge_multiples(check, compared, allowed, of, fault, *self.notes, allowed=most)
 
     def _judge_gradients(self, check: Check) -> CheckResult:
         medians = [_medians(batches) for batches in self.gradients]
@@ -140,7 +163,7 @@ class Float32Errors:
         of, most = self.rounding.of, self.rounding.multiple
         failing = [item for item in compared if _multiple(item, allowed) > most]
         finding = nearest_the_loss(self.model, failing, 0.0, self.native)
-        notes = () if finding is None else (finding,)
+        notes = self.notes if finding is None else (finding, *self.notes)
         return judge_multiples(check, compared, allowed, of, *notes, allowed=most)
 
 
@@ -178,14 +201,20 @@ def _layer_errors(
     weights: Mapping[str, Array],
     training: bool,
     rounding: Rounding,
+    layers: Collection[str] | None = None,
 ) -> tuple[dict[str, Figure], dict[str, Figure]]:
     """Figures of the model's layers, and of NumPy's rounded layers, against the layers in float64.
 
     A layer is left out if the type overflows in it: there is no error to compare with.
+
+    Args:
+        layers: names of those that are compared; all if left out.
     """
     own, numpy = {}, {}
-    exact = iter(reference.isolated_layers(values, training=training, weights=weights))
-    rounded = rounding.layers(reference, values, weights, training)
+    exact = iter(
+        reference.isolated_layers(values, training=training, weights=weights, layers=layers)
+    )
+    rounded = rounding.layers(reference, values, weights, training, layers)
     for (name, truth), (_, baseline) in zip(ahead(exact), ahead(rounded)):
         if not np.isfinite(baseline).all():
             continue
@@ -199,6 +228,23 @@ def _layer_errors(
             if _size(item) > errors[name]:
                 numpy[name] = item
     return own, numpy
+
+
+def _few_layer_errors(
+    reference: Reference,
+    values: Tensors,
+    weights: Mapping[str, Array],
+    training: bool,
+    rounding: Rounding,
+) -> tuple[dict[str, Figure], dict[str, Figure]]:
+    """As :func:`_layer_errors`, with NumPy's layers only where an error is more than passes in any case."""
+    exact = iter(reference.isolated_layers(values, training=training, weights=weights))
+    own = {name: figure(name, values[name], truth) for name, truth in ahead(exact)}
+    far = [name for name, item in own.items() if _size(item) > rounding.multiple * rounding.least]
+    numpy: dict[str, Figure] = {}
+    if far:
+        _, numpy = _layer_errors(reference, values, weights, training, rounding, far)
+    return {name: item for name, item in own.items() if name not in far or name in numpy}, numpy
 
 
 def _added_in_turn(
@@ -267,7 +313,7 @@ def _worst_multiples(
     allowed: dict[str, float] = {}
     for own, numpy in pairs:
         for name, item in own.items():
-            error = _size(numpy[name])
+            error = _size(numpy[name]) if name in numpy else 0.0
             error = max(error if np.isfinite(error) else 0.0, least)
             if name not in worst or _size(item) / error > _multiple(worst[name], allowed):
                 worst[name], allowed[name] = item, error
