@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
+from dlb.graph.canonical import canonical_graph
+from dlb.graph.evaluate import evaluate
 from dlb.proof.checks.audit import (
     AuditedStep,
     JudgedStep,
@@ -22,9 +25,11 @@ from dlb.proof.checks.audit import (
     steps_check,
     steps_needed,
 )
+from dlb.proof.checks.tested import DrawnTest, check_tests, draw_samples, logits_check
 from dlb.proof.findings import Figure
 from dlb.proof.findings.audit import (
     BatchDiffers,
+    LogitsDiffer,
     LossDiffers,
     StateChanged,
     StepDiffers,
@@ -34,6 +39,7 @@ from dlb.proof.findings.audit import (
 from dlb.proof.findings.audit import WorkersApart as Apart
 from dlb.report.sentences import describe
 from dlb.supervision.remote import Draw, write_arrays
+from dlb.workload import BatchNorm, Input, Linear, Model, Node, parameter_shapes
 
 INPUTS = np.arange(24, dtype=np.float32).reshape(4, 6)
 LABELS = np.array([0, 1, 2, 3])
@@ -198,3 +204,65 @@ def test_a_loss_that_a_replay_does_not_have_fails() -> None:
     cause = result.findings[0].cause
     assert isinstance(cause, LossDiffers) and cause.replayed
     assert (cause.step, cause.told, cause.expected) == (2, 0.85, 0.8)
+
+
+@pytest.mark.parametrize(("count", "batch"), [(512, 64), (100, 32), (5, 8), (10_000, 16), (70, 1)])
+def test_samples_of_a_test_come_from_as_many_batches_as_there_are(count: int, batch: int) -> None:
+    rows = draw_samples(count, batch, 64, random.Random(1))
+    assert len({*rows}) == len(rows) == min(64, count) and set(rows) <= {*range(count)}
+    last = (count - 1) // batch
+    batches = {row // batch for row in rows}
+    assert last in batches and len(batches) >= min(63, last + 1)
+
+
+MODEL = Model(
+    input=Input(shape=(6,)),
+    nodes=(
+        Node(name="hidden", layer=Linear(out_features=5)),
+        Node(name="norm", layer=BatchNorm()),
+        Node(name="logits", layer=Linear(out_features=3)),
+    ),
+)
+
+
+def judged_logits(change: str = "", dtype: str = "float32") -> tuple[str, list[object]]:
+    """The verdict about a test of 48 samples in batches of 16."""
+    generator = np.random.default_rng(3)
+    weights = {
+        name: np.abs(generator.standard_normal(shape)).astype(np.float32) + np.float32(0.1)
+        for name, shape in parameter_shapes(MODEL).items()
+    }
+    x = generator.standard_normal((48, 6)).astype(dtype)
+    training = canonical_graph(MODEL, weights, dtype=dtype, training=True)
+    graph = canonical_graph(MODEL, weights, dtype=dtype)
+    batches = [x[:16], x[16:32], x[32:]]
+    logits = [evaluate(graph, {"input": each})["logits"] for each in batches]
+    if change == "cached":
+        logits = [logits[0]] * 3
+    if change == "training":
+        logits = [evaluate(training, {"input": each})["logits"] for each in batches]
+    if change == "one":
+        logits[1] = logits[1] * np.float32(1.001)
+    if change == "infinite":
+        logits[2] = logits[2] * np.inf
+    test = DrawnTest(40, weights, np.concatenate(logits), 16)
+    canonical = canonical_graph(MODEL, {name: array * 0 for name, array in weights.items()})
+    check = logits_check("torch")
+    result = check_tests(check, canonical, x, [test], 20, random.Random(5))
+    assert describe(result)
+    return result.verdict, [finding.cause for finding in result.findings]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_logits_of_the_model_pass(dtype: str) -> None:
+    assert judged_logits(dtype=dtype)[0] == "passed"
+
+
+@pytest.mark.parametrize(
+    ("change", "batch", "batches"),
+    [("cached", 1, 2), ("training", 0, 3), ("one", 1, 1), ("infinite", 2, 1)],
+)
+def test_other_logits_fail_and_name_their_batch(change: str, batch: int, batches: int) -> None:
+    verdict, (cause, _) = judged_logits(change)
+    assert verdict == "failed" and isinstance(cause, LogitsDiffer)
+    assert (cause.step, cause.batch, cause.batches) == (40, batch, batches)

@@ -100,7 +100,7 @@ def digests(weights: Mapping[str, Any], state: Mapping[str, Any]) -> Dict[str, i
     """A checksum of the bits of each array, by name; of the optimizer's state by ``optimizer/NAME``."""
     named = dict(weights, **{f"optimizer/{name}": array for name, array in state.items()})
     return {
-        name: zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        name: zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         for name, array in named.items()
     }
 

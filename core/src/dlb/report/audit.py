@@ -73,6 +73,21 @@ def _loss_differs(cause: audit.LossDiffers, finding: Finding, adapter: str) -> s
     return f"{where} told a loss of {_loss(cause.told)}; {whose} is {_loss(cause.expected)}"
 
 
+@renders(audit.LogitsAudited)
+def _tests_audited(cause: audit.LogitsAudited, finding: Finding, adapter: str) -> str:
+    tests = f" of {cause.tests} tests" if cause.tests > 1 else ""
+    return f"{cause.samples} samples from {cause.batches} batches{tests} drawn at random"
+
+
+@renders(audit.LogitsDiffer)
+def _test_differs(cause: audit.LogitsDiffer, finding: Finding, adapter: str) -> str:
+    batch = f"batch {cause.batch + 1}" + (f" and {cause.batches - 1} more" * (cause.batches > 1))
+    return (
+        f"{batch} of the test after step {cause.step} has other logits than the model had then, in "
+        f"{cause.samples} of {cause.compared} samples"
+    )
+
+
 @renders(audit.WorkersApart)
 def _apart(cause: audit.WorkersApart, finding: Finding, adapter: str) -> str:
     tensors = ", ".join(cause.tensors)

@@ -22,6 +22,8 @@ AnyCause = Union[
     common.StructuresDiffer,
     audit.BatchDiffers,
     audit.ClockDiffers,
+    audit.LogitsAudited,
+    audit.LogitsDiffer,
     audit.LossDiffers,
     audit.MasksUnknown,
     audit.OtherWhenWatched,

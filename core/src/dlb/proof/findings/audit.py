@@ -9,6 +9,8 @@ from dlb.proof.findings.base import Cause
 __all__ = [
     "BatchDiffers",
     "ClockDiffers",
+    "LogitsAudited",
+    "LogitsDiffer",
     "LossDiffers",
     "MasksUnknown",
     "OtherWhenWatched",
@@ -120,6 +122,36 @@ class LossDiffers(Cause, frozen=True, kw_only=True):
     told: float | None
     expected: float | None
     replayed: bool = False
+
+
+class LogitsAudited(Cause, frozen=True, kw_only=True):
+    """How much of the tests of a run was audited: a fact, not a fault.
+
+    Attributes:
+        tests: tests of which samples were compared.
+        samples: of all of them.
+        batches: that these were in.
+    """
+
+    tests: int
+    samples: int
+    batches: int
+
+
+class LogitsDiffer(Cause, frozen=True, kw_only=True):
+    """Logits of a test are not those of the model as it was then.
+
+    Attributes:
+        step: how many steps it had taken.
+        batch: the first such batch of the test, from 0; ``batches``: how many drawn batches are so.
+        samples: how many of the drawn samples are so; ``compared``: how many were drawn.
+    """
+
+    step: int
+    batch: int
+    batches: int
+    samples: int
+    compared: int
 
 
 class WorkersApart(Cause, frozen=True, kw_only=True):
