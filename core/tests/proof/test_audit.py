@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from pathlib import Path
@@ -173,6 +174,13 @@ def test_a_run_of_which_most_audited_steps_were_not_judged_is_not_proven(
         assert f"{count} of 40 audited steps" in describe(result)
     wrong = [*steps[:-1], judged(count, 2e-4)]
     assert check_steps(steps_check("torch"), wrong, coverage).verdict == "failed"
+
+
+def test_a_step_that_rounding_hides_tells_nothing() -> None:
+    step = judged(0, 5e-5)
+    assert step.tells
+    assert not dataclasses.replace(step, allowed={"a": 0.7, "b": 1e-6}).tells
+    assert not dataclasses.replace(step, allowed={}).tells
 
 
 def test_a_worker_that_cannot_compare_what_is_between_steps_is_said() -> None:

@@ -196,7 +196,7 @@ def _draw(stage: Stage, generator: random.Random) -> tuple[list[int], list[int],
     """The steps to audit, in order, those drawn at random, and those of which whole weights are compared.
 
     The first, the last, those on both sides of the first and the last end of an epoch, and some at random: as
-    many as a rare fault needs, and as there is room for.
+    many as a rare fault needs, and as there is room for. Two of these have their next one with them.
     """
     request = stage.request
     if "audit" not in request.groups:
@@ -210,7 +210,8 @@ def _draw(stage: Stage, generator: random.Random) -> tuple[list[int], list[int],
     count = min(wanted, max(1, MOST_BYTES // each), len(between))
     drawn = generator.sample(between, count)
     ends = range(stage.prepared.epoch, request.steps, stage.prepared.epoch)
-    edges = set() if request.trial_draws is not None else {*ends[:1], *ends[-1:]}
+    nexts = (step + 1 for step in drawn[:2])
+    edges = {*ends[:1], *ends[-1:], *nexts} if request.trial_draws is None else set()
     steps = sorted({0, request.steps - 1, *drawn, *edges, *(edge - 1 for edge in edges)})
     whole = {0} if request.trial_draws is not None else {0, *(drawn[:1] or steps[-1:])}
     return steps, drawn, whole if weights <= WHOLE_WEIGHTS else set()
@@ -245,7 +246,7 @@ def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: b
     coverage = StepsAudited(
         steps=audit.steps,
         audited=len(audit.audited),
-        judged=len(judged),
+        judged=sum(each.tells for each in judged),
         replayed=len(replay.losses),
         rare=AUDIT_RARE,
         chance=1.0 if len(judged) == audit.steps else chance(audit.steps, drawn),

@@ -28,7 +28,8 @@ def _audited(cause: audit.StepsAudited, finding: Finding, adapter: str) -> str:
 @renders(audit.TooFewJudged)
 def _few(cause: audit.TooFewJudged, finding: Finding, adapter: str) -> str:
     return (
-        f"there was time to judge {cause.judged} of {cause.audited} audited steps, less than half"
+        f"{cause.judged} of {cause.audited} audited steps were judged, less than half: there was no time for "
+        "more, or rounding hides what they change"
     )
 
 

@@ -81,6 +81,9 @@ REPLAY_GROWTH, REPLAY_LEAST = 1e-3, 5e-4
 #: A loss that is further off is replayed from so many other perturbed weights: a value that lies near a kink
 #: crosses it in some of them, as it may by another order of sums.
 REPLAYS_AGAIN = 8
+#: A step tells something where a change that is off by less than this would be found, in most tensors. One that
+#: changes nothing is off by 1.
+TELLING = 0.5
 #: Perturbed weights that show what crossing the kinks of one step makes.
 KINK_DRAWS = 8
 #: A weight is rounded once when a step changes it: at most one unit in its last place.
@@ -253,6 +256,12 @@ class JudgedStep:
     def worst(self) -> tuple[float, Figure]:
         """The largest multiple, and its figure."""
         return max(((self.multiple(each), each) for each in self.figures), key=lambda pair: pair[0])
+
+    @property
+    def tells(self) -> bool:
+        """Whether rounding hides less than a change would be, in most tensors."""
+        telling = sum(allowed < TELLING for allowed in self.allowed.values())
+        return 2 * telling > len(self.allowed)
 
     @property
     def wrong(self) -> bool:
@@ -684,9 +693,10 @@ def check_steps(
         cause = StepDiffers(step=first.step, steps=len(wrong), nothing=first.nothing)
         tolerance = first.allowed[figure.tensor]
         findings.insert(0, Finding(cause=cause, figure=figure, tolerance=tolerance))
-    between = [
-        _state_changed(each, number) for number, each in enumerate((changed, tested)) if each
-    ]
+    tested = tested or {}
+    # A step after a test also begins with what the test changed.
+    others = {step: names for step, names in (changed or {}).items() if step not in tested}
+    between = [_state_changed(each, number) for number, each in enumerate((others, tested)) if each]
     findings[:0] = between
     if not wrong and not between and LEAST_JUDGED * audited.judged < audited.audited:
         few = TooFewJudged(judged=audited.judged, audited=audited.audited)

@@ -30,7 +30,7 @@ class StepsAudited(Cause, frozen=True, kw_only=True):
     Attributes:
         steps: steps of the run.
         audited: steps whose batch was compared.
-        judged: of these, steps whose changes were compared with the definition.
+        judged: of these, steps whose changes were compared with the definition, and not hidden by rounding.
         replayed: first steps whose losses were compared with a replay.
         rare: a fault in one of so many steps, at random, ...
         chance: ... is found with this probability.
@@ -48,7 +48,7 @@ class StepsAudited(Cause, frozen=True, kw_only=True):
 
 
 class TooFewJudged(Cause, frozen=True, kw_only=True):
-    """There was no time to judge half of the audited steps.
+    """Less than half of the audited steps were judged: there was no time, or rounding hides what they change.
 
     Attributes:
         judged: steps that were.
