@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -103,8 +104,10 @@ def _collect_timed_batch(stage: Stage, group: Group, errors: Float32Errors, *, m
     if errors.missing or samples <= small:
         return
     errors.notes = smaller_batch(stage)
+    # Rounding of a sum grows with the root of its length. That of bfloat16 is in what is added.
+    growth = math.sqrt(samples / small) if errors.rounding is FLOAT32 else 1.0
     with drop_at_end(stage.build(group, "float32", samples, mixed=mixed)) as model:
-        errors.collect(model, (reference,), reference.weights, large=True)
+        errors.collect(model, (reference,), reference.weights, growth=growth)
 
 
 def _is_moderate(changes: Changes) -> bool:

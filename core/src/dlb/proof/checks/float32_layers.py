@@ -28,7 +28,7 @@ from dlb.proof.findings.common import NotFinite
 from dlb.proof.findings.workload import LayerDiffers
 from dlb.proof.reference import Reference
 from dlb.proof.rounding import FLOAT32, Rounding
-from dlb.proof.tolerances import Tensors
+from dlb.proof.tolerances import FLOAT32_MOST, Tensors
 from dlb.proof.update_batches import UpdateBatches, as_dtype
 from dlb.supervision.remote import RemoteModel
 from dlb.threads import ahead, together
@@ -39,6 +39,8 @@ __all__ = ["BATCHES", "Float32Errors", "layer_checks", "small_references"]
 Array = npt.NDArray[Any]
 #: Small batches that are compared: three, so that one with an unlucky rounding is not the median.
 BATCHES = 3
+#: A gradient may be off by this many times what a batch normalisation of a large batch is.
+STATISTICS = 2.0
 
 
 @dataclass
@@ -70,7 +72,7 @@ class Float32Errors:
         weights: Mapping[str, Array],
         *,
         backward: bool = True,
-        large: bool = False,
+        growth: float | None = None,
     ) -> None:
         """Compare one state of the weights on some batches.
 
@@ -79,27 +81,47 @@ class Float32Errors:
             references: the batches.
             weights: the model's weights, by ``layer.parameter``.
             backward: whether gradients are compared too.
-            large: whether the batches are large: then they are compared in training mode alone, and NumPy's
-                error is computed only where the model's is more than passes in any case.
+            growth: of large batches, how many times as much an error may be that passes in any case. They are
+                compared in training mode alone, and NumPy's error is computed only where the model's is more.
         """
         self.native = model.native_layers
         names = [node.name for node in self.model.nodes]
         batches: list[tuple[dict[str, Figure], dict[str, Figure]]] = []
         for reference in references:
             inputs = as_dtype(reference.inputs, model.dtype)
-            for training in (True,) if large else (True, False):
+            for training in (True, False) if growth is None else (True,):
                 values = model.forward(inputs, training=training, layers=names)
                 if found := missing_values(values, reference):
                     self.missing.append(found)
                     return
-                layer_errors = _few_layer_errors if large else _layer_errors
-                self.layers.append(
-                    layer_errors(reference, values, weights, training, self.rounding)
-                )
+                if growth is None:
+                    errors = _layer_errors(reference, values, weights, training, self.rounding)
+                else:
+                    errors = _few_layer_errors(reference, values, weights, self.rounding, growth)
+                self.layers.append(errors)
                 if training and backward:
-                    batches.append(self._gradient_errors(model, reference, values, weights, large))
+                    least = self._least_gradient(errors[0], growth or 1.0)
+                    batches.append(
+                        self._gradient_errors(model, reference, values, weights, least, growth)
+                    )
         if batches:
             self.gradients.append(batches)
+
+    def _least_gradient(self, layers: Mapping[str, Figure], growth: float) -> float:
+        """The error of a gradient that counts at least, before what the loss makes of it.
+
+        A batch normalisation's backward pass reads the statistics that the model computed. Of a large batch
+        they are long sums, whose rounding passes in the layer itself and is in the gradients too.
+        """
+        least = self.rounding.least * growth
+        if growth == 1.0:
+            return least
+        norms = (node.name for node in self.model.nodes if isinstance(node.layer, BatchNorm))
+        errors = [_size(layers[name]) for name in norms if name in layers]
+        finite = (
+            STATISTICS * error / self.rounding.multiple for error in errors if error < FLOAT32_MOST
+        )
+        return max([least, *finite])
 
     def _gradient_errors(
         self,
@@ -107,22 +129,20 @@ class Float32Errors:
         reference: Reference,
         values: Tensors,
         weights: Mapping[str, Array],
-        large: bool,
+        least: float,
+        growth: float | None,
     ) -> tuple[dict[str, Figure], dict[str, Figure]]:
         """Figures of the model's gradients of a batch, and of NumPy's rounded ones."""
         own, last = own_gradients(model, reference), self.model.nodes[-1].name
         exact = partial(reference.gradients, values, weights)
         rounded = partial(self.rounding.gradients, reference, values, weights)
-        least = self.rounding.least * formula(reference.loss).cancellation(
-            values[last], reference.labels
-        )
-        truth, numpy = (exact(), None) if large else together(exact, rounded)
+        cancelled = formula(reference.loss).cancellation(values[last], reference.labels)
+        least *= cancelled
+        truth, numpy = together(exact, rounded) if growth is None else (exact(), None)
         errors = _by_tensor(gradient_errors(own, truth))
         if numpy is None:
-            if all(_size(item) <= self.rounding.multiple * least for item in errors.values()):
-                numpy = truth
-            else:
-                numpy = rounded()
+            far = any(_size(item) > self.rounding.multiple * least for item in errors.values())
+            numpy = rounded() if far else truth
         rounding = _by_tensor(gradient_errors(numpy, truth))
         for name, item in rounding.items():
             if (item.relative_l2 or 0.0) < least:
@@ -234,17 +254,23 @@ def _few_layer_errors(
     reference: Reference,
     values: Tensors,
     weights: Mapping[str, Array],
-    training: bool,
     rounding: Rounding,
+    growth: float,
 ) -> tuple[dict[str, Figure], dict[str, Figure]]:
-    """As :func:`_layer_errors`, with NumPy's layers only where an error is more than passes in any case."""
-    exact = iter(reference.isolated_layers(values, training=training, weights=weights))
+    """As :func:`_layer_errors` in training mode, with NumPy's layers only where an error is large."""
+    least = rounding.least * growth
+    exact = iter(reference.isolated_layers(values, training=True, weights=weights))
     own = {name: figure(name, values[name], truth) for name, truth in ahead(exact)}
-    far = [name for name, item in own.items() if _size(item) > rounding.multiple * rounding.least]
-    numpy: dict[str, Figure] = {}
+    far = [name for name, item in own.items() if _size(item) > rounding.multiple * least]
+    numpy = {name: Figure(tensor=name, relative_l2=least, largest=None) for name in own}
     if far:
-        _, numpy = _layer_errors(reference, values, weights, training, rounding, far)
-    return {name: item for name, item in own.items() if name not in far or name in numpy}, numpy
+        of_far, of_numpy = _layer_errors(reference, values, weights, True, rounding, far)
+        for name in far:
+            if name not in of_far:
+                del own[name]
+            elif _size(of_numpy[name]) > least:
+                numpy[name] = of_numpy[name]
+    return own, numpy
 
 
 def _added_in_turn(
@@ -313,7 +339,7 @@ def _worst_multiples(
     allowed: dict[str, float] = {}
     for own, numpy in pairs:
         for name, item in own.items():
-            error = _size(numpy[name]) if name in numpy else 0.0
+            error = _size(numpy[name])
             error = max(error if np.isfinite(error) else 0.0, least)
             if name not in worst or _size(item) / error > _multiple(worst[name], allowed):
                 worst[name], allowed[name] = item, error
