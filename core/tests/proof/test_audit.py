@@ -176,6 +176,22 @@ def test_a_run_of_which_most_audited_steps_were_not_judged_is_not_proven(
     assert check_steps(steps_check("torch"), wrong, coverage).verdict == "failed"
 
 
+@pytest.mark.parametrize(
+    ("again", "loose", "excused"),
+    [(5e-5, 2.5e-3, True), (5e-3, 2.5e-3, False), (5e-5, 1e-4, False)],
+)
+def test_a_kink_excuses_no_more_than_crossing_it_makes(
+    again: float, loose: float, excused: bool
+) -> None:
+    """``again``: what the kernels of the run say; ``loose``: what perturbed weights allow."""
+    failed = judged(0, 2e-3)
+    at_kinks = dataclasses.replace(failed, allowed={"a": loose, "b": 1e-6})
+    found = failed.unless_explained(judged(0, again), at_kinks)
+    assert found.wrong is not excused
+    other_loss = dataclasses.replace(at_kinks, loss=1.1)
+    assert failed.unless_explained(judged(0, again), other_loss).wrong
+
+
 def test_a_step_that_rounding_hides_tells_nothing() -> None:
     step = judged(0, 5e-5)
     assert step.tells
