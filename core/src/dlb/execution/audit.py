@@ -49,7 +49,7 @@ from dlb.proof.findings.workload import Asynchronous
 from dlb.proof.rounding import FLOAT32
 from dlb.supervision.group import Group
 from dlb.supervision.remote import ClockReading, Draw, RemoteModel, Trained
-from dlb.workload import parameter_shapes
+from dlb.workload import learning_rate, parameter_shapes
 from dlb_worker.arrays import map_arrays
 from dlb_worker.crops import cut
 
@@ -195,8 +195,8 @@ def _pending(read: Mapping[str, Any]) -> float:
 def _draw(stage: Stage, generator: random.Random) -> tuple[list[int], list[int], set[int]]:
     """The steps to audit, in order, those drawn at random, and those of which whole weights are compared.
 
-    The first, the last, those on both sides of the first and the last end of an epoch, and some at random: as
-    many as a rare fault needs, and as there is room for. Two of these have their next one with them.
+    The first, the last, and some at random: as many as a rare fault needs, and as there is room for. With more
+    room also those on both sides of what happens between steps, and the next one to two that were drawn.
     """
     request = stage.request
     if "audit" not in request.groups:
@@ -207,14 +207,32 @@ def _draw(stage: Stage, generator: random.Random) -> tuple[list[int], list[int],
     each = np.dtype(request.dtype).itemsize * (weights + batch)
     between = range(1, request.steps - 1)
     wanted = steps_needed() if request.trial_draws is None else request.trial_draws
-    count = min(wanted, max(1, MOST_BYTES // each), len(between))
+    room = max(1, MOST_BYTES // each)
+    count = min(wanted, room, len(between))
     drawn = generator.sample(between, count)
-    ends = range(stage.prepared.epoch, request.steps, stage.prepared.epoch)
-    nexts = (step + 1 for step in drawn[:2])
-    edges = {*ends[:1], *ends[-1:], *nexts} if request.trial_draws is None else set()
-    steps = sorted({0, request.steps - 1, *drawn, *edges, *(edge - 1 for edge in edges)})
+    seams = [] if request.trial_draws is not None else [*_seams(stage), *(n + 1 for n in drawn[:2])]
+    seams = generator.sample(seams, min(len(seams), max(1, (room - count) // 2)))
+    steps = sorted({0, request.steps - 1, *drawn, *seams, *(seam - 1 for seam in seams)})
     whole = {0} if request.trial_draws is not None else {0, *(drawn[:1] or steps[-1:])}
     return steps, drawn, whole if weights <= WHOLE_WEIGHTS else set()
+
+
+def _seams(stage: Stage) -> list[int]:
+    """Steps before which something happens: the first and the last of each kind.
+
+    An epoch begins, the learning rate is another, or the model was tested.
+    """
+    request, workload = stage.request, stage.request.workload
+    rates = [
+        learning_rate(workload.optimizer, workload.schedule, step) for step in range(request.steps)
+    ]
+    kinds: list[Sequence[int]] = [
+        range(stage.prepared.epoch, request.steps, stage.prepared.epoch),
+        [step for step in range(1, request.steps) if rates[step] != rates[step - 1]],
+    ]
+    if request.test_steps is not None:
+        kinds.append(range(request.test_steps, request.steps, request.test_steps))
+    return sorted({step for steps in kinds for step in (*steps[:1], *steps[-1:])})
 
 
 def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: bool) -> None:

@@ -494,6 +494,15 @@ def _(model: Any, right: Step, number: int, x: Tensor, y: Tensor) -> Tensor:
     return loss
 
 
+@step_fault("the optimizer is made anew where the rate changes")
+def _(model: Any, right: Step, number: int, x: Tensor, y: Tensor) -> Tensor:
+    (group,) = model.optimizer.param_groups
+    if group["lr"] != getattr(model, "rate", group["lr"]):
+        model.optimizer.state.clear()
+    model.rate = group["lr"]
+    return right(x, y)
+
+
 @between_fault("running statistics are forgotten at an epoch")
 def _(model: Any, number: int) -> None:
     if number == EPOCH:
