@@ -18,7 +18,7 @@ def _where(step: int, steps: int) -> str:
 
 @renders(audit.StepsAudited)
 def _audited(cause: audit.StepsAudited, finding: Finding, adapter: str) -> str:
-    text = f"{cause.audited} of {cause.steps} steps drawn at random, {cause.judged} judged whole"
+    text = f"{cause.audited} of {cause.steps} steps audited, {cause.judged} judged whole"
     if cause.replayed:
         text += f", and the losses of the first {cause.replayed} replayed"
     text += f"; a fault in 1 of {cause.rare} steps is found with {cause.chance:.1%}"
