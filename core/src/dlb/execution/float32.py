@@ -98,7 +98,10 @@ def _prove_rounding(stage: Stage, group: Group) -> None:
 
 
 def _collect_timed_batch(stage: Stage, group: Group, errors: Float32Errors, *, mixed: bool) -> None:
-    """Compare layers and gradients at the size that is timed: a kernel may be wrong for that size alone."""
+    """Compare layers and gradients at the size that is timed: a kernel may be wrong for that size alone.
+
+    A step that takes its batch in parts computes at their size.
+    """
     reference = stage.prepared.timed
     samples, small = len(reference.inputs), stage.prepared.update_batches.batch_size
     if errors.missing or samples <= small:
@@ -106,8 +109,12 @@ def _collect_timed_batch(stage: Stage, group: Group, errors: Float32Errors, *, m
     errors.notes = smaller_batch(stage)
     # Rounding of a sum grows with the root of its length. That of bfloat16 is in what is added.
     growth = math.sqrt(samples / small) if errors.rounding is FLOAT32 else 1.0
+    parts = stage.request.workload.optimizer.accumulate
     with drop_at_end(stage.build(group, "float32", samples, mixed=mixed)) as model:
         errors.collect(model, (reference,), reference.weights, growth=growth)
+        if parts > 1 and not errors.missing:
+            part = reference.first(samples // parts)
+            errors.collect(model, (part,), reference.weights, growth=growth)
 
 
 def _is_moderate(changes: Changes) -> bool:
