@@ -25,9 +25,16 @@ def workers() -> Iterator[Workers]:
 
 def chosen() -> Iterator[ParameterSet]:
     """Every fault; of those that a check finds in one way, all but the first two are long."""
-    met: Counter[tuple[str, str, int, bool, bool]] = Counter()
+    met: Counter[tuple[str, str, int, bool, bool, int | None]] = Counter()
     for name, fault in TIMED.items():
-        kind = (fault.check, fault.workload, fault.workers, fault.rare, fault.alone)
+        kind = (
+            fault.check,
+            fault.workload,
+            fault.workers,
+            fault.rare,
+            fault.alone,
+            fault.test_steps,
+        )
         long = [pytest.mark.long] if met[kind] > 1 else []
         yield pytest.param(name, id=name.replace(" ", "_"), marks=long)
         met[kind] += 1
@@ -42,9 +49,9 @@ def test_a_fault_of_a_timed_run_is_found(workers: Workers, name: str) -> None:
 
 @pytest.mark.parametrize("workload", ["timed", "dropped", "pictures", "words", "sequences"])
 def test_a_right_run_passes_its_audit(workers: Workers, workload: str) -> None:
-    certificate = audit(WORKLOADS / f"{workload}.toml", workers=workers)
+    certificate = audit(WORKLOADS / f"{workload}.toml", workers=workers, test_steps=24)
     assert certificate.passed(NAME), certificate.checks
-    checks = ["audit, batches", "audit, clock", "audit, steps", "audit, losses"]
+    checks = ["audit, test", "audit, batches", "audit, clock", "audit, steps", "audit, losses"]
     assert [result.check for result in certificate.checks] == checks
 
 

@@ -84,6 +84,41 @@ def test_an_audited_step_writes_what_it_got_and_changed(calls, tmp_path, work):
     assert np.array_equal(found["weights/scores.weight"], before["scores.weight"])
 
 
+def move(model, name):
+    """Move one number of a weight by the least there is, after which no sum changes."""
+    held = dict(model.weights())
+    held[name] = held[name].copy()
+    held[name].flat[-1] = np.nextafter(held[name].flat[-1], 9)
+    model.load_weights(held)
+
+
+def test_what_changes_between_two_steps_is_told(calls, tmp_path, work):
+    number = build(calls, tmp_path, work)
+    model = calls.models[number]
+    begin(calls, tmp_path, number)
+    assert audit(calls, tmp_path)[0]["changed"] == []
+    move(model, "scores.bias")  # after an audited step, before the next one
+    assert audit(calls, tmp_path)[0]["changed"] == ["scores.bias"]
+    move(model, "scores.bias")  # before steps that nobody looks at
+    calls.answer("train_steps", {"steps": 1})
+    right = model.set_learning_rate
+    model.set_learning_rate = lambda rate: [right(rate), move(model, "scores.weight")]
+    calls.training._rate = None
+    assert audit(calls, tmp_path)[0]["changed"] == ["scores.weight"]
+
+
+def test_a_test_that_changes_a_model_in_training_is_told(calls, tmp_path, work):
+    number = build(calls, tmp_path, work)
+    model = calls.models[number]
+    begin(calls, tmp_path, number)
+    asked = {"model": number, "data": str(tmp_path / "data.npz"), "batch_size": 3}
+    asked["to"] = str(tmp_path / "logits.npz")
+    assert calls.answer("predict", asked)["changed"] == []
+    right = model.forward
+    model.forward = lambda *given, **how: [move(model, "scores.bias"), right(*given, **how)][1]
+    assert calls.answer("predict", asked)["changed"] == ["scores.bias"]
+
+
 def test_elements_of_a_weight_and_its_state_are_the_same_ones(calls, tmp_path, work):
     begin(calls, tmp_path, build(calls, tmp_path, work))
     calls.answer("train_steps", {"steps": 1})

@@ -204,6 +204,7 @@ class Prepared:
         small_references: the reference on some small batches, for float32.
         canonical: the canonical graph at the initial weights.
         where: where the training samples were read from.
+        epoch: steps of an epoch.
     """
 
     scratch: Path
@@ -223,6 +224,7 @@ class Prepared:
     small_references: Sequence[Reference]
     canonical: Any
     where: str
+    epoch: int
 
 
 def check(request: Request) -> None:
@@ -395,6 +397,7 @@ def prepare(request: Request, scratch: Path) -> Prepared:
         ),
         canonical=canonical_graph(model, weights),
         where=training.where,
+        epoch=training.count // request.batch_size,
     )
 
 

@@ -15,6 +15,7 @@ OWN = {
     "audit, clock",
     "audit, steps",
     "audit, losses",
+    "audit, test",
     "structure",
     "exported weights",
     "export",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import random
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from dlb.execution.audit import Audit
+from dlb.graph.canonical import canonical_graph
+from dlb.graph.evaluate import evaluate
 from dlb.proof.checks.audit import (
     AuditedStep,
     JudgedStep,
@@ -22,11 +27,21 @@ from dlb.proof.checks.audit import (
     steps_check,
     steps_needed,
 )
+from dlb.proof.checks.tested import DrawnTest, check_tests, draw_samples, logits_check
 from dlb.proof.findings import Figure
-from dlb.proof.findings.audit import BatchDiffers, LossDiffers, StepDiffers, StepsAudited
+from dlb.proof.findings.audit import (
+    BatchDiffers,
+    LogitsDiffer,
+    LossDiffers,
+    StateChanged,
+    StepDiffers,
+    StepsAudited,
+    TooFewJudged,
+)
 from dlb.proof.findings.audit import WorkersApart as Apart
 from dlb.report.sentences import describe
 from dlb.supervision.remote import Draw, Taken, write_arrays
+from dlb.workload import BatchNorm, Input, Linear, Model, Node, parameter_shapes
 
 INPUTS = np.arange(24, dtype=np.float32).reshape(4, 6)
 LABELS = np.array([0, 1, 2, 3])
@@ -136,6 +151,64 @@ def test_a_change_past_its_tolerance_fails_at_its_first_step(distance: float | N
     assert "step 4 and 1 more changed a" in describe(result)
 
 
+def test_a_change_between_two_steps_fails_and_names_them() -> None:
+    changed = {32: ("conv.weight", "optimizer/conv.weight.velocity"), 40: ("conv.weight",)}
+    result = check_steps(steps_check("torch"), [judged(0, 5e-5)], COVERAGE, changed)
+    cause = result.findings[0].cause
+    assert result.verdict == "failed" and isinstance(cause, StateChanged)
+    assert "between step 32 and 33, and before 1 more, 'conv.weight' and 'opt" in describe(result)
+    result = check_steps(steps_check("torch"), [judged(0, 5e-5)], COVERAGE, {}, {8: ("norm.mean",)})
+    text = "between step 8 and 9 'norm.mean' changed while the model was tested"
+    assert result.verdict == "failed" and text in describe(result)
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(2, "not run"), (19, "not run"), (20, "passed")])
+def test_a_run_of_which_most_audited_steps_were_not_judged_is_not_proven(
+    count: int, verdict: str
+) -> None:
+    coverage = msgspec.structs.replace(COVERAGE, steps=300, audited=40, judged=count)
+    steps = [judged(step, 5e-5) for step in range(count)]
+    result = check_steps(steps_check("torch"), steps, coverage)
+    assert result.verdict == verdict
+    if verdict == "not run":
+        assert isinstance(result.findings[0].cause, TooFewJudged)
+        assert f"{count} of 40 audited steps" in describe(result)
+    wrong = [*steps[:-1], judged(count, 2e-4)]
+    assert check_steps(steps_check("torch"), wrong, coverage).verdict == "failed"
+
+
+@pytest.mark.parametrize(
+    ("again", "loose", "excused"),
+    [(5e-5, 2.5e-3, True), (5e-3, 2.5e-3, False), (5e-5, 1e-4, False)],
+)
+def test_a_kink_excuses_no_more_than_crossing_it_makes(
+    again: float, loose: float, excused: bool
+) -> None:
+    """``again``: what the kernels of the run say; ``loose``: what perturbed weights allow."""
+    failed = judged(0, 2e-3)
+    at_kinks = dataclasses.replace(failed, allowed={"a": loose, "b": 1e-6})
+    found = failed.unless_explained(judged(0, again), at_kinks)
+    assert found.wrong is not excused
+    other_loss = dataclasses.replace(at_kinks, loss=1.1)
+    assert failed.unless_explained(judged(0, again), other_loss).wrong
+
+
+def test_a_step_that_rounding_hides_tells_nothing() -> None:
+    step = judged(0, 5e-5)
+    assert step.tells
+    assert not dataclasses.replace(step, allowed={"a": 0.7, "b": 1e-6}).tells
+    assert not dataclasses.replace(step, allowed={}).tells
+
+
+def test_a_worker_that_cannot_compare_what_is_between_steps_is_said() -> None:
+    result = check_steps(steps_check("torch"), [judged(0, 5e-5)], COVERAGE)
+    assert "what changes between steps was not looked for" in describe(result)
+    looked = msgspec.structs.replace(COVERAGE, joined=2)
+    assert "looked for" not in describe(
+        check_steps(steps_check("torch"), [judged(0, 5e-5)], looked)
+    )
+
+
 def test_no_step_is_no_pass() -> None:
     assert check_steps(steps_check("torch"), [], COVERAGE).verdict != "passed"
 
@@ -193,3 +266,65 @@ def test_one_call_cannot_lend_its_time_to_another() -> None:
     audit = Audit(20, taken=(Taken(0, 10, 1.0), Taken(10, 10, 0.1)))
     told = np.full(20, 0.05)
     assert audit.unaccounted(told) == (pytest.approx(0.5), 0.1)
+
+
+@pytest.mark.parametrize(("count", "batch"), [(512, 64), (100, 32), (5, 8), (10_000, 16), (70, 1)])
+def test_samples_of_a_test_come_from_as_many_batches_as_there_are(count: int, batch: int) -> None:
+    rows = draw_samples(count, batch, 64, random.Random(1))
+    assert len({*rows}) == len(rows) == min(64, count) and set(rows) <= {*range(count)}
+    last = (count - 1) // batch
+    batches = {row // batch for row in rows}
+    assert last in batches and len(batches) >= min(63, last + 1)
+
+
+MODEL = Model(
+    input=Input(shape=(6,)),
+    nodes=(
+        Node(name="hidden", layer=Linear(out_features=5)),
+        Node(name="norm", layer=BatchNorm()),
+        Node(name="logits", layer=Linear(out_features=3)),
+    ),
+)
+
+
+def judged_logits(change: str = "", dtype: str = "float32") -> tuple[str, list[object]]:
+    """The verdict about a test of 48 samples in batches of 16."""
+    generator = np.random.default_rng(3)
+    weights = {
+        name: np.abs(generator.standard_normal(shape)).astype(np.float32) + np.float32(0.1)
+        for name, shape in parameter_shapes(MODEL).items()
+    }
+    x = generator.standard_normal((48, 6)).astype(dtype)
+    training = canonical_graph(MODEL, weights, dtype=dtype, training=True)
+    graph = canonical_graph(MODEL, weights, dtype=dtype)
+    batches = [x[:16], x[16:32], x[32:]]
+    logits = [evaluate(graph, {"input": each})["logits"] for each in batches]
+    if change == "cached":
+        logits = [logits[0]] * 3
+    if change == "training":
+        logits = [evaluate(training, {"input": each})["logits"] for each in batches]
+    if change == "one":
+        logits[1] = logits[1] * np.float32(1.001)
+    if change == "infinite":
+        logits[2] = logits[2] * np.inf
+    test = DrawnTest(40, weights, np.concatenate(logits), 16)
+    canonical = canonical_graph(MODEL, {name: array * 0 for name, array in weights.items()})
+    check = logits_check("torch")
+    result = check_tests(check, canonical, x, [test], 20, random.Random(5))
+    assert describe(result)
+    return result.verdict, [finding.cause for finding in result.findings]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_logits_of_the_model_pass(dtype: str) -> None:
+    assert judged_logits(dtype=dtype)[0] == "passed"
+
+
+@pytest.mark.parametrize(
+    ("change", "batch", "batches"),
+    [("cached", 1, 2), ("training", 0, 3), ("one", 1, 1), ("infinite", 2, 1)],
+)
+def test_other_logits_fail_and_name_their_batch(change: str, batch: int, batches: int) -> None:
+    verdict, (cause, _) = judged_logits(change)
+    assert verdict == "failed" and isinstance(cause, LogitsDiffer)
+    assert (cause.step, cause.batch, cause.batches) == (40, batch, batches)

@@ -3,8 +3,9 @@
 import errno
 import struct
 import zipfile
+import zlib
 from pathlib import Path
-from typing import IO, Any, Dict, Iterable, Tuple
+from typing import IO, Any, Dict, Iterable, Mapping, Tuple
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from dlb_worker.errors import PluginError, RequestError
 
 __all__ = [
     "WEIGHTS_READ",
+    "digests",
     "map_arrays",
     "map_open",
     "no_room",
@@ -102,6 +104,15 @@ def write_arrays(path: Path, arrays: Iterable[Tuple[str, Any]]) -> None:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # raised by who makes the arrays
             raise
         raise no_room(path, error) from None
+
+
+def digests(weights: Mapping[str, Any], state: Mapping[str, Any]) -> Dict[str, int]:
+    """A checksum of the bits of each array, by name; of the optimizer's state by ``optimizer/NAME``."""
+    named = dict(weights, **{f"optimizer/{name}": array for name, array in state.items()})
+    return {
+        name: zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        for name, array in named.items()
+    }
 
 
 def no_room(path: Path, error: OSError) -> RequestError:

@@ -408,6 +408,8 @@ class Calls:
         """Write the ``logits`` of every sample, in batches; the last one is filled up, then cut."""
         inputs = read_or_map(Path(data))["inputs"]
         held, last = self._built(model), self.requests[model].workload.model.last
+        training = self.training if self.training and self.training.model is held else None
+        before = training.digests() if training else {}
         parts, seconds = [], 0.0
         for start in range(0, len(inputs), batch_size):
             batch = inputs[start : start + batch_size]
@@ -420,7 +422,11 @@ class Calls:
             parts.append(logits[: batch_size - short])
             self.progress(sample=min(start + batch_size, len(inputs)))
         write_arrays(Path(to), [("logits", np.concatenate(parts))])
-        return {"seconds": seconds}
+        if training is None:
+            return {"seconds": seconds}
+        from dlb_worker.training import differing
+
+        return {"seconds": seconds, "changed": differing(before, training.digests())}
 
     def call_export(self, model: int, to: str) -> Dict[str, Any]:
         """Write the model as ONNX with the framework's exporter."""

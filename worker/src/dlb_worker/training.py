@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 
 import numpy as np
 
-from dlb_worker.arrays import write_arrays
+from dlb_worker.arrays import digests, write_arrays
 from dlb_worker.contract import PHASES, BuildRequest, DataRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.facts import cpu_seconds, memory_bytes, thread_seconds
@@ -59,6 +59,8 @@ class Training:
         self.step_seconds, self.data_seconds, self.losses = np.zeros((3, self.steps))
         self.untold_seconds = np.zeros(self.steps)
         self.observed: Dict[str, Any] = {}
+        #: After how many steps, and the digests of weights and state then.
+        self._left: Tuple[int, Dict[str, int]] = (-1, {})
         self._rate: Optional[float] = None
         self._clock = calls.ask("dlb_clock", device=build.device)
         self._measured = Measured()
@@ -106,11 +108,14 @@ class Training:
         Returns:
             seconds to read the state before the step, after it, and once more, and for how many of them
             threads waited for a processor: a step whose work is not over when its clock stops makes the
-            second longer. Why the masks are not known, where they are not.
+            second longer. Why the masks are not known, where they are not. What changed before the step
+            and after the one before it.
         """
+        left = self._left[1] if self._left[0] == self.done else self.digests()
         with self._measured.interval():
             batch = self._next_batch()
         inputs, labels = self.model.read_batch(*batch)
+        changed = differing(left, self.digests())
         arrays = {"inputs": inputs, "labels": labels}
         unknown = ""
         if dropout_seed is not None:
@@ -135,6 +140,7 @@ class Training:
         again = self.model.weights(), self.model.optimizer_state()
         read_again, waited_again = time.perf_counter() - began, processor_wait() - waited
         del again
+        self._left = (self.done, digests(weights_after, state_after))
         arrays["loss"] = self.losses[self.done - 1]
         for when, held, kept in (
             ("before", weights, state),
@@ -154,7 +160,12 @@ class Training:
             "waited_after": waited_after,
             "waited_again": waited_again,
             "masks_unknown": unknown,
+            "changed": changed,
         }
+
+    def digests(self) -> Dict[str, int]:
+        """A digest of each weight, and of each array of the optimizer's state."""
+        return digests(self.model.weights(), self.model.optimizer_state())
 
     def end(self, to: Path) -> Dict[str, Any]:
         """End the training.
@@ -255,6 +266,12 @@ def time_phases(
         for phase in PHASES:
             seconds[phase].append(took[phase])
     return seconds
+
+
+def differing(before: Mapping[str, int], after: Mapping[str, int]) -> List[str]:
+    """The names whose digests differ, or that are on one side alone."""
+    names = list(before) + [name for name in after if name not in before]
+    return [name for name in names if before.get(name) != after.get(name)]
 
 
 def processor_wait() -> float:

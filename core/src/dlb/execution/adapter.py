@@ -305,7 +305,7 @@ def _measure(
     run.diverged = diverged or run.diverged
     run.timing, run.observed = timed.timing, timed.observed
     if stage.request.trial_draws is None:
-        run.quality = test_model(stage, timed)
+        run.quality = test_model(stage, timed, finite=diverged is None)
     else:
         run.phases = time_phases(stage, timed)
     if groups & {"structure", "export"} and diverged is not None:

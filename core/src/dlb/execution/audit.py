@@ -21,6 +21,7 @@ from dlb.execution.periodic_tests import PeriodicTests
 from dlb.proof.certificate import Baseline
 from dlb.proof.checks.audit import (
     AUDIT_RARE,
+    LEAST_JUDGED,
     AuditedStep,
     JudgedStep,
     Replay,
@@ -48,7 +49,7 @@ from dlb.proof.findings.workload import Asynchronous
 from dlb.proof.rounding import FLOAT32
 from dlb.supervision.group import Group
 from dlb.supervision.remote import ClockReading, Draw, RemoteModel, Taken, Trained
-from dlb.workload import parameter_shapes
+from dlb.workload import learning_rate, parameter_shapes
 from dlb_worker.arrays import map_arrays
 from dlb_worker.crops import cut
 
@@ -93,6 +94,8 @@ class Audit:
     Attributes:
         steps: steps of the run.
         audited: the audited steps.
+        random: the steps that were drawn at random.
+        tested: by number of steps before it, weights and optimizer state that a test of the model changed.
         losses: float64 [steps], as they were told.
         end: weights of each worker after the last step; only of several.
         masks_unknown: why dropout masks of audited steps are not known; empty if they are.
@@ -105,6 +108,8 @@ class Audit:
 
     steps: int
     audited: list[AuditedStep] = field(default_factory=list)
+    random: Collection[int] = ()
+    tested: Mapping[int, Sequence[str]] = field(default_factory=dict)
     losses: Array = field(default_factory=lambda: np.zeros(0))
     end: Sequence[dict[str, Array]] = ()
     masks_unknown: str = ""
@@ -180,7 +185,7 @@ def train_audited(
     audit = Audit(request.steps, observed=observed)
     if dropouts and "repeatable_dropout" not in features:
         dropouts, audit.masks_unknown = False, "the adapter has no feature 'repeatable_dropout'"
-    steps, whole = _draw(stage, generator)
+    steps, audit.random, whole = _draw(stage, generator)
     for step in steps:
         tests.advance(training, step)
         seed = generator.randrange(1 << 31) if dropouts else None
@@ -188,7 +193,10 @@ def train_audited(
         paths, read = training.audit(seed, draw)
         pending = tuple(_pending(each) for each in read)
         audit.masks_unknown = audit.masks_unknown or str(read[0].get("masks_unknown", ""))
-        audit.audited.append(AuditedStep(step, tuple(paths), draw, pending, stage.adapter))
+        told = [each.get("changed") for each in read]
+        names = dict.fromkeys(name for each in told for name in each or ())
+        changed = None if None in told else tuple(names)
+        audit.audited.append(AuditedStep(step, tuple(paths), draw, pending, changed, stage.adapter))
         tests.look(training.done)
     tests.advance(training, request.steps)
     trained = training.end()
@@ -196,6 +204,7 @@ def train_audited(
     audit.untold_seconds = trained.untold_seconds
     audit.accounted_seconds, audit.taken = trained.accounted_seconds, tuple(training.taken)
     audit.clocks = tuple(training.clocks)
+    audit.tested = tests.changed
     if request.workers > 1:
         audit.end = model.weights()
     return trained, audit
@@ -213,25 +222,47 @@ def _pending(read: Mapping[str, Any]) -> float:
     return after - max(others)
 
 
-def _draw(stage: Stage, generator: random.Random) -> tuple[list[int], set[int]]:
-    """The steps to audit, in order, and those of which whole weights are compared.
+def _draw(stage: Stage, generator: random.Random) -> tuple[list[int], list[int], set[int]]:
+    """The steps to audit, in order, those drawn at random, and those of which whole weights are compared.
 
-    The first, the last, and some between: as many as a rare fault needs, and as there is room for.
+    The first, the last, and some at random: as many as a rare fault needs, and as there is room for. With more
+    room also those on both sides of what happens between steps, and the next one to two that were drawn.
     """
     request = stage.request
     if "audit" not in request.groups:
-        return [], set()
+        return [], [], set()
     shapes = parameter_shapes(request.workload.model).values()
     weights = sum(math.prod(shape) for shape in shapes)
     batch = request.batch_size * math.prod(request.workload.model.input.shape)
     each = np.dtype(request.dtype).itemsize * (weights + batch)
     between = range(1, request.steps - 1)
     wanted = steps_needed() if request.trial_draws is None else request.trial_draws
-    count = min(wanted, max(1, MOST_BYTES // each), len(between))
+    room = max(1, MOST_BYTES // each)
+    count = min(wanted, room, len(between))
     drawn = generator.sample(between, count)
-    steps = sorted({0, request.steps - 1, *drawn})
+    seams = [] if request.trial_draws is not None else [*_seams(stage), *(n + 1 for n in drawn[:2])]
+    seams = generator.sample(seams, min(len(seams), max(1, (room - count) // 2)))
+    steps = sorted({0, request.steps - 1, *drawn, *seams, *(seam - 1 for seam in seams)})
     whole = {0} if request.trial_draws is not None else {0, *(drawn[:1] or steps[-1:])}
-    return steps, whole if weights <= WHOLE_WEIGHTS else set()
+    return steps, drawn, whole if weights <= WHOLE_WEIGHTS else set()
+
+
+def _seams(stage: Stage) -> list[int]:
+    """Steps before which something happens: the first and the last of each kind.
+
+    An epoch begins, the learning rate is another, or the model was tested.
+    """
+    request, workload = stage.request, stage.request.workload
+    rates = [
+        learning_rate(workload.optimizer, workload.schedule, step) for step in range(request.steps)
+    ]
+    kinds: list[Sequence[int]] = [
+        range(stage.prepared.epoch, request.steps, stage.prepared.epoch),
+        [step for step in range(1, request.steps) if rates[step] != rates[step - 1]],
+    ]
+    if request.test_steps is not None:
+        kinds.append(range(request.test_steps, request.steps, request.test_steps))
+    return sorted({step for steps in kinds for step in (*steps[:1], *steps[-1:])})
 
 
 def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: bool) -> None:
@@ -259,20 +290,22 @@ def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: b
             for path in each.paths:
                 path.unlink(missing_ok=True)
     seconds = time.perf_counter() - judging
-    drawn = sum(each.step > 0 for each in judged)
+    drawn = sum(each.step in audit.random for each in judged)
     coverage = StepsAudited(
         steps=audit.steps,
         audited=len(audit.audited),
-        judged=len(judged),
+        judged=sum(each.tells for each in judged),
         replayed=len(replay.losses),
         rare=AUDIT_RARE,
         chance=1.0 if len(judged) == audit.steps else chance(audit.steps, drawn),
+        joined=sum(each.changed is not None for each in audit.audited),
     )
+    changed = {each.step: each.changed for each in audit.audited if each.changed}
     if synchronous:
         stage.keep(
             run(
                 steps_check(adapter),
-                lambda check: check_steps(check, judged, coverage),
+                lambda check: check_steps(check, judged, coverage, changed, audit.tested),
                 prepared_seconds=seconds,
             )
         )
@@ -303,12 +336,19 @@ def _judge(
     step_seconds = _median(audit.step_seconds)
     in_steps = min(JUDGE_STEPS * step_seconds, MOST_JUDGE_SECONDS)
     budget = max(JUDGE_SECONDS, in_steps, JUDGE_SHARE * (now - began))
+    # So many as must be judged take about as long as so many steps of the run took.
+    patience = max(budget, float(audit.step_seconds.sum()))
+    judged: list[JudgedStep] = []
+    loose: dict[int, JudgedStep] = {}
+    replay = Replay()
 
     def enough() -> bool:
         return time.monotonic() > now + budget
 
-    judged: list[JudgedStep] = []
-    replay = Replay()
+    def done() -> bool:
+        few = LEAST_JUDGED * len(judged) < len(order)
+        return time.monotonic() > now + patience if few else enough()
+
     # A large network is judged in the run's own dtype alone, which takes the memory that the run took.
     # So is one that rounds more than its dtype: only its own kernels round as the timed ones do.
     exact = stage.rounding is FLOAT32
@@ -317,7 +357,12 @@ def _judge(
         with drop_at_end(stage.build(group, "float64", request.batch_size)) as referee:
             judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
             judged += [judge_step.judge(each, calibrate=True) for each in order[:CALIBRATED]]
-        if not any(each.wrong for each in judged) and enough():
+            loose = {
+                place: judge_step.judge_at_kinks(order[place])
+                for place, each in enumerate(judged)
+                if each.wrong
+            }
+        if not any(each.wrong for each in judged) and done():
             return judged, replay
     # Whether a step does other work shows in the run's own dtype, at a third of the time.
     with drop_at_end(stage.build(group, request.dtype, request.batch_size, mixed=True)) as referee:
@@ -333,12 +378,13 @@ def _judge(
             replay = judge_step.replay(
                 order[0], lambda: map(batches_of(stage), first), audit.losses, enough
             )
-        # In float64, a value may lie on the other side of a kink: then the same kernels must agree.
-        for place, failed in enumerate(judged):
-            if failed.wrong and small:
-                judged[place] = failed.unless_explained(judge_step.judge(order[place]))
+        # In float64, a value may lie on the other side of a kink: then the same kernels must agree, and the
+        # step may be off by what kinks make of it.
+        for place, judged_loosely in loose.items():
+            again = judge_step.judge(order[place])
+            judged[place] = judged[place].unless_explained(again, judged_loosely)
         for each in order[len(judged) :]:
-            if enough():
+            if done():
                 break
             judged.append(judge_step.judge(each))
     return judged, replay

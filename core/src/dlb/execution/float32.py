@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from dlb.execution.dropout import prove_native_dropout
 from dlb.execution.models import Stage, drop_at_end
+from dlb.execution.steps import smaller_batch
 from dlb.proof import divergence
 from dlb.proof.checks.float32_layers import Float32Errors
 from dlb.proof.checks.float32_updates import prove_float32_updates
@@ -63,6 +65,7 @@ def prove_float32(stage: Stage, group: Group, changes: Mapping[int, Changes]) ->
         prove_float32_updates(
             model, prepared.reference, batches, stage.adapter, stage.request.seed, stage.keep
         )
+    _collect_timed_batch(stage, group, errors, mixed=False)
     if stage.rounding is not FLOAT32:
         _prove_rounding(stage, group)
     stage.phase("following float32")
@@ -90,7 +93,28 @@ def _prove_rounding(stage: Stage, group: Group) -> None:
     batch = prepared.update_batches.batch_size
     with drop_at_end(stage.build(group, "float32", batch, mixed=True)) as model:
         errors.collect(model, prepared.small_references, prepared.reference.weights)
+    _collect_timed_batch(stage, group, errors, mixed=True)
     errors.keep(stage.adapter, stage.keep)
+
+
+def _collect_timed_batch(stage: Stage, group: Group, errors: Float32Errors, *, mixed: bool) -> None:
+    """Compare layers and gradients at the size that is timed: a kernel may be wrong for that size alone.
+
+    A step that takes its batch in parts computes at their size.
+    """
+    reference = stage.prepared.timed
+    samples, small = len(reference.inputs), stage.prepared.update_batches.batch_size
+    if errors.missing or samples <= small:
+        return
+    errors.notes = smaller_batch(stage)
+    # Rounding of a sum grows with the root of its length. That of bfloat16 is in what is added.
+    growth = math.sqrt(samples / small) if errors.rounding is FLOAT32 else 1.0
+    parts = stage.request.workload.optimizer.accumulate
+    with drop_at_end(stage.build(group, "float32", samples, mixed=mixed)) as model:
+        errors.collect(model, (reference,), reference.weights, growth=growth)
+        if parts > 1 and not errors.missing:
+            part = reference.first(samples // parts)
+            errors.collect(model, (part,), reference.weights, growth=growth)
 
 
 def _is_moderate(changes: Changes) -> bool:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dlb import record
 from dlb.execution.models import Stage
 from dlb.graph.losses import formula
-from dlb.record import Tested
-from dlb.supervision.remote import RemoteModel, RemoteTraining
+from dlb.proof.checks.tested import DrawnTest
+from dlb.supervision.remote import Predicted, RemoteModel, RemoteTraining
 from dlb.workload import Loss, SoftmaxCrossEntropy
 
 __all__ = ["PeriodicTests", "score"]
@@ -27,6 +29,8 @@ class PeriodicTests:
 
     Attributes:
         found: by number of steps before it, accuracy and loss of each test.
+        changed: by number of steps before it, weights and optimizer state that a test changed.
+        drawn: one of the tests, drawn at random, and the one at the end, for the audit.
     """
 
     def __init__(self, stage: Stage, model: RemoteModel) -> None:
@@ -36,6 +40,10 @@ class PeriodicTests:
         self._trained_seconds, self._due = 0.0, self._seconds or 0.0
         self._blocks = stage.blocks
         self.found: dict[int, tuple[float | None, float | None]] = {}
+        self.changed: dict[int, tuple[str, ...]] = {}
+        self.drawn: list[DrawnTest] = []
+        audits = "audit" in stage.request.groups and stage.request.trial_draws is None
+        self._generator = random.SystemRandom() if audits else None
 
     def advance(self, training: RemoteTraining, to: int) -> None:
         """Take steps until ``to`` of them are done, with tests between them."""
@@ -57,7 +65,7 @@ class PeriodicTests:
             while self._due <= self._trained_seconds:
                 self._due += self._seconds
 
-    def results(self, seconds: Array) -> tuple[Tested, ...]:
+    def results(self, seconds: Array) -> tuple[record.Tested, ...]:
         """The tests.
 
         Args:
@@ -65,7 +73,7 @@ class PeriodicTests:
         """
         until = np.cumsum(seconds)
         return tuple(
-            Tested(
+            record.Tested(
                 step=done,
                 seconds=float(until[done - 1]),
                 accuracy=accuracy,
@@ -86,8 +94,25 @@ class PeriodicTests:
         return done + max(1, int(rate * (self._due - self._trained_seconds)))
 
     def _test(self, done: int) -> None:
-        outputs = self._model.predict(self._prepared.test).logits
-        self.found[done] = score(outputs, self._prepared.test_labels, self._loss)
+        # Each of them ends up as the one that is drawn with the same probability.
+        drawn = self._generator is not None and not self._generator.randrange(len(self.found) + 1)
+        predicted, tested = self._predict(done, drawn)
+        self.found[done] = score(predicted.logits, self._prepared.test_labels, self._loss)
+        self.drawn = tested or self.drawn
+        if predicted.changed:
+            self.changed[done] = predicted.changed
+
+    def test_at_end(self, steps: int) -> Predicted:
+        """Test the trained model."""
+        predicted, tested = self._predict(steps, self._generator is not None)
+        self.drawn += tested
+        return predicted
+
+    def _predict(self, done: int, drawn: bool) -> tuple[Predicted, list[DrawnTest]]:
+        weights = self._model.weights()[0] if drawn else {}
+        predicted = self._model.predict(self._prepared.test)
+        batch = self._model.per_worker_batch
+        return predicted, [DrawnTest(done, weights, predicted.logits, batch)] if drawn else []
 
 
 def score(outputs: Array, targets: Array, loss: Loss) -> tuple[float | None, float | None]:

@@ -26,7 +26,7 @@ from dlb.workload import learning_rate, state_names
 from dlb.workload.optimizers import clips
 from dlb.workload.shapes import trained_names
 
-__all__ = ["prove_clipping", "prove_timed_batch"]
+__all__ = ["prove_clipping", "prove_timed_batch", "smaller_batch"]
 
 #: How far the other limit of clipping is from the gradient's norm, its largest element, or the largest norm
 #: of a parameter's.
@@ -64,8 +64,7 @@ def prove_timed_batch(stage: Stage, group: Group) -> None:
     """
     request, reference = stage.request, stage.prepared.timed
     samples = len(reference.inputs)
-    timed = request.batch_size // request.workers
-    notes = (Finding(cause=SmallerBatch(samples=samples, timed=timed)),) if samples < timed else ()
+    notes = smaller_batch(stage)
     last = reference.model.nodes[-1].name
     names = [node.name for node in reference.model.nodes]
     inputs = as_dtype(reference.inputs, "float64")
@@ -94,6 +93,15 @@ def prove_timed_batch(stage: Stage, group: Group) -> None:
         ):
             if kind in request.groups:
                 stage.keep(run(Check(name, kind, stage.adapter, baseline), compare))
+
+
+def smaller_batch(stage: Stage) -> tuple[Finding, ...]:
+    """That the batch which is compared is smaller than the one which is timed, if it is."""
+    samples = len(stage.prepared.timed.inputs)
+    timed = stage.request.batch_size // stage.request.workers
+    if samples >= timed:
+        return ()
+    return (Finding(cause=SmallerBatch(samples=samples, timed=timed)),)
 
 
 def _one_step(

@@ -38,6 +38,7 @@ class TimedRun:
         losses: float64 [steps], the mean over workers.
         audit: what was kept of audited steps.
         tests: of the model while it trained.
+        periodic: what makes them, and the one at the end.
         observed: what observers recorded.
     """
 
@@ -46,6 +47,7 @@ class TimedRun:
     losses: npt.NDArray[np.float64]
     observed: dict[str, Any]
     audit: Audit
+    periodic: PeriodicTests
     tests: tuple[Tested, ...] = ()
 
 
@@ -85,7 +87,7 @@ def time_training(stage: Stage, workers: Workers, features: Collection[str]) -> 
     )
     seen = {**trained.facts[0]["observed"], **observed}
     tested = tests.results(trained.step_seconds + trained.data_seconds)
-    return TimedRun(model, timing, trained.losses, seen, audit, tested)
+    return TimedRun(model, timing, trained.losses, seen, audit, tests, tested)
 
 
 def time_phases(stage: Stage, timed: TimedRun) -> PhaseTimes:

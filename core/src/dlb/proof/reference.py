@@ -101,6 +101,11 @@ class Reference:
         self._cache: dict[object, Any] = {}
         self._lock = threading.RLock()
 
+    def first(self, samples: int) -> Reference:
+        """The reference on the first samples of the batch."""
+        inputs, labels = self.inputs[:samples], self.labels[:samples]
+        return Reference(self.model, self.weights, inputs, labels, self.masks, self.loss)
+
     def _compute_once(self, key: object, compute: Callable[[], T]) -> T:
         """The result of ``compute``, which is called once for each key."""
         with self._lock:

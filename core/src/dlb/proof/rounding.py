@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,17 +44,22 @@ class Rounding:
         return "numpy_float32" if self.name == "float32" else "numpy_bfloat16"
 
     def layers(
-        self, reference: Reference, values: Tensors, weights: Mapping[str, Array], training: bool
+        self,
+        reference: Reference,
+        values: Tensors,
+        weights: Mapping[str, Array],
+        training: bool,
+        layers: Collection[str] | None = None,
     ) -> Iterator[tuple[str, Array]]:
-        """Every layer's value from a subject's inputs to it, rounded to the type."""
+        """Every layer's value from a subject's inputs to it, rounded to the type; or those of some layers."""
         if self.name == "float32":
             yield from reference.isolated_layers(
-                values, training=training, weights=weights, dtype="float32"
+                values, training=training, weights=weights, dtype="float32", layers=layers
             )
             return
         rounded = _rounded_inputs(reference)
         for name, array in rounded.isolated_layers(
-            _rounded(values), training=training, weights=_rounded(weights)
+            _rounded(values), training=training, weights=_rounded(weights), layers=layers
         ):
             yield name, _stored(array)
 

@@ -18,10 +18,29 @@ def _where(step: int, steps: int) -> str:
 
 @renders(audit.StepsAudited)
 def _audited(cause: audit.StepsAudited, finding: Finding, adapter: str) -> str:
-    text = f"{cause.audited} of {cause.steps} steps drawn at random, {cause.judged} judged whole"
+    text = f"{cause.audited} of {cause.steps} steps audited, {cause.judged} judged whole"
     if cause.replayed:
         text += f", and the losses of the first {cause.replayed} replayed"
-    return text + f"; a fault in 1 of {cause.rare} steps is found with {cause.chance:.1%}"
+    text += f"; a fault in 1 of {cause.rare} steps is found with {cause.chance:.1%}"
+    return text if cause.joined else f"{text}; what changes between steps was not looked for"
+
+
+@renders(audit.TooFewJudged)
+def _few(cause: audit.TooFewJudged, finding: Finding, adapter: str) -> str:
+    return (
+        f"{cause.judged} of {cause.audited} audited steps were judged, less than half: there was no time for "
+        "more, or rounding hides what they change"
+    )
+
+
+@renders(audit.StateChanged)
+def _state(cause: audit.StateChanged, finding: Finding, adapter: str) -> str:
+    place = f"between step {cause.step} and {cause.step + 1}" if cause.step else "before step 1"
+    more = f", and before {cause.steps - 1} more," if cause.steps > 1 else ""
+    names = " and ".join(f"'{name}'" for name in cause.tensors)
+    return f"{place}{more} {names} changed" + (
+        " while the model was tested" if cause.tested else ""
+    )
 
 
 @renders(audit.BatchDiffers)
@@ -53,6 +72,21 @@ def _loss_differs(cause: audit.LossDiffers, finding: Finding, adapter: str) -> s
     whose = "a replay's" if cause.replayed else "its batch's"
     where = _where(cause.step, cause.steps)
     return f"{where} told a loss of {_loss(cause.told)}; {whose} is {_loss(cause.expected)}"
+
+
+@renders(audit.LogitsAudited)
+def _tests_audited(cause: audit.LogitsAudited, finding: Finding, adapter: str) -> str:
+    tests = f" of {cause.tests} tests" if cause.tests > 1 else ""
+    return f"{cause.samples} samples from {cause.batches} batches{tests} drawn at random"
+
+
+@renders(audit.LogitsDiffer)
+def _test_differs(cause: audit.LogitsDiffer, finding: Finding, adapter: str) -> str:
+    batch = f"batch {cause.batch + 1}" + (f" and {cause.batches - 1} more" * (cause.batches > 1))
+    return (
+        f"{batch} of the test after step {cause.step} has other logits than the model had then, in "
+        f"{cause.samples} of {cause.compared} samples"
+    )
 
 
 @renders(audit.WorkersApart)

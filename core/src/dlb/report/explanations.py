@@ -70,7 +70,8 @@ _GROUPS: dict[CheckGroup, str] = {
     "schedule, running statistics, the order of samples",
     "float32": "less than float32 inside: TF32, bfloat16, fast mathematics, or an algorithm that "
     "loses digits",
-    "audit": "what is timed does other work than what was proven: its pipeline, its step, or its clock",
+    "audit": "what is timed does other work than what was proven: its pipeline, its step, its test, or "
+    "its clock",
     "structure": "what was exported is not what the workload describes",
     "export": "the exporter, or an object that is not the one that was timed",
     "distributed": "gradients summed where they should be averaged (or the other way), shares of the "

@@ -151,6 +151,7 @@ class _Audited(msgspec.Struct):
     waited_after: Clock
     waited_again: Clock
     masks_unknown: str = ""
+    changed: list[str] | None = None
 
 
 class _Phases(msgspec.Struct):
@@ -160,6 +161,7 @@ class _Phases(msgspec.Struct):
 
 class _Predicted(msgspec.Struct):
     seconds: Seconds
+    changed: list[str] = []
 
 
 class _Exported(msgspec.Struct):

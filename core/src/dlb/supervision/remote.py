@@ -143,10 +143,12 @@ class Predicted:
     Attributes:
         logits: of every sample.
         seconds: of all forward passes, until their values were in host memory.
+        changed: weights and optimizer state that it changed of a model in training.
     """
 
     logits: Array
     seconds: float
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,9 @@ class RemoteTraining:
         Returns:
             by rank, the file, and the worker's answer: ``read_before``, ``read_after`` and ``read_again``,
             the seconds that reading the state took; ``waited_before`` and so on, for how many of them
-            threads waited for a processor; ``masks_unknown``, why dropout masks are not known.
+            threads waited for a processor; ``masks_unknown``, why dropout masks are not known; ``changed``,
+            weights and state that changed after the step before and before this one. Older workers leave
+            the last one out.
         """
         paths = [scratch_file(self.group) for _ in self.group.workers]
         before = time.monotonic()
@@ -542,7 +546,8 @@ class RemoteModel:
                 f"'{self.last}' has {list(sample)}",
                 adapter=self.group.launch.label,
             )
-        return Predicted(logits, float(results[0]["seconds"]))
+        changed = tuple(results[0].get("changed", ()))
+        return Predicted(logits, float(results[0]["seconds"]), changed)
 
     def export(self, to: Path) -> dict[str, Any]:
         """Export the model as ONNX to ``to``, from worker 0; other workers write scratch files.

@@ -44,12 +44,14 @@ def audit(
     *,
     together: int = 1,
     steps: int = 64,
+    test_steps: int | None = None,
 ) -> Certificate:
     """Time a workload with a fault, and audit the run.
 
     Args:
         workers: where to run it; new ones if left out.
         together: workers that train together.
+        test_steps: the model is tested every so many steps; None for the end alone.
     """
     described, _ = load_with_file(str(workload))
     with tempfile.TemporaryDirectory() as folder:
@@ -60,6 +62,7 @@ def audit(
             batch_size=described.batch_size,
             steps=steps,
             warmup=0,
+            test_steps=test_steps,
             threads=1,
             strategy="ddp" if together > 1 else "",
             workers=together,
@@ -73,7 +76,14 @@ def find(fault: TimedFault, workloads: Path, workers: Workers) -> list[CheckResu
     """The checks that find a fault, the first first."""
     path = workloads / f"{fault.workload}.toml"
     given = None if fault.alone or fault.workers > 1 else workers
-    certificate = audit(path, fault.name, given, together=fault.workers, steps=fault.steps)
+    certificate = audit(
+        path,
+        fault.name,
+        given,
+        together=fault.workers,
+        steps=fault.steps,
+        test_steps=fault.test_steps,
+    )
     if certificate.failures:
         raise AssertionError(f"{fault.name}: {certificate.failures}")
     return [result for result in certificate.checks if result.verdict == "failed"]

@@ -331,6 +331,63 @@ def _(model: Any) -> None:
         around(model, "hidden", function)
 
 
+@fault(
+    "a product off by a hundredth above 16 samples in float32", "gradients float32", "", "bounds"
+)
+def _(model: Any) -> None:
+    def scaled(cotangent: Tensor) -> Tensor:
+        return cotangent * (1.01 if len(cotangent) > LARGE else 1.0)
+
+    if in_float32(model):
+        around(model, "second", lambda conv, x: CoarseBackward.apply(conv(x), scaled))
+
+
+@fault(
+    "training in bfloat16 above 16 samples in float32",
+    "isolated layers float32",
+    "hidden",
+    "bounds",
+)
+def _(model: Any) -> None:
+    def function(linear: nn.Module, x: Tensor) -> Tensor:
+        if len(x) <= LARGE or not model.network.training:
+            return linear(x)
+        return F.linear(x.bfloat16(), linear.weight.bfloat16()).float() + linear.bias
+
+    if in_float32(model):
+        around(model, "hidden", function)
+
+
+class WrittenRows(torch.autograd.Function):
+    """Rows of a table, whose gradient is written once for each row, and not added."""
+
+    @staticmethod
+    def forward(context: Any, rows: Tensor, table: Tensor) -> Tensor:
+        context.save_for_backward(rows, table)
+        return table[rows]
+
+    @staticmethod
+    def backward(context: Any, cotangent: Tensor) -> Any:  # type: ignore[override]
+        rows, table = context.saved_tensors
+        written = torch.zeros_like(table)
+        written[rows.flatten()] = cotangent.flatten(0, -2)
+        return None, written
+
+
+@fault(
+    "rows of a table written and not added above 16 samples in float32",
+    "gradients float32",
+    "table",
+    "words",
+)
+def _(model: Any) -> None:
+    def function(table: nn.Module, x: Tensor) -> Tensor:
+        return WrittenRows.apply(x.long(), table.weight) if len(x) > LARGE else table(x)
+
+    if in_float32(model):
+        around(model, "table", function)
+
+
 # --- masks that a dropout draws itself -----------------------------------------------------
 
 

@@ -22,6 +22,10 @@ from dlb_worker.contract import Clock
 
 Batch = tuple[Tensor, Tensor]
 Step = Callable[[Tensor, Tensor], Tensor]
+#: Steps of an epoch of synthetic data.
+EPOCH = 32
+#: Batches of tests before the one at the end, where there is one every 16 of 64 steps.
+TESTS_BEFORE = 32
 #: By torch's names, what faults alter of its optimizer.
 VELOCITY = "momentum_buffer"
 
@@ -41,6 +45,7 @@ class TimedFault:
         rare: whether it is in one of ten steps, or fewer.
         steps: of the run; two epochs, so that a fault in one of ten is in six.
         alone: whether it alters more than its model, and needs a process of its own.
+        test_steps: the model is tested every so many steps; None for the end alone.
     """
 
     name: str
@@ -53,10 +58,12 @@ class TimedFault:
     rare: bool = False
     alone: bool = False
     steps: int = 64
+    test_steps: int | None = None
 
 
 TIMED: dict[str, TimedFault] = {}
 BATCHES, STEPS, LOSSES, CLOCK = ("audit, batches", "audit, steps", "audit, losses", "audit, clock")
+TEST = "audit, test"
 
 
 def model_fault(
@@ -92,6 +99,23 @@ def batches_fault(
 
     def register(other: Callable[[Any, Iterable[Batch]], Iterable[Batch]]) -> None:
         TIMED[name] = TimedFault(name, BATCHES, batches=other, **options)
+
+    return register
+
+
+def between_fault(name: str, **options: Any) -> Callable[[Callable[[Any, int], None]], None]:
+    """Register ``change(model, number)``, which is called before a step's batch is there."""
+
+    def register(change: Callable[[Any, int], None]) -> None:
+        models: list[Any] = []
+
+        def batches(request: Any, right: Iterable[Batch]) -> Iterator[Batch]:
+            model = models[-1]
+            for number, batch in enumerate(right):
+                change(model, number)
+                yield batch
+
+        TIMED[name] = TimedFault(name, STEPS, model=models.append, batches=batches, **options)
 
     return register
 
@@ -408,6 +432,149 @@ def _(model: Any, right: Step, number: int, x: Tensor, y: Tensor) -> Tensor:
         return right(x, y)
     with torch.no_grad():
         return torch_model.mean_loss(model.module(x), y, model.workload.loss)
+
+
+class Scaled(torch.autograd.Function):
+    """The identity, whose gradient is off by a hundredth."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, cotangent: Tensor) -> Tensor:  # type: ignore[override]
+        return cotangent * 1.01
+
+
+@model_fault("a float32 kernel off by a hundredth that judges itself")
+def _(model: Any) -> None:
+    # As for every model in float32, the one that judges again in float32 included.
+    of_layer(model, "conv").register_forward_hook(lambda conv, x, y: Scaled.apply(y))
+
+
+@model_fault("a float32 product in bfloat16 that judges itself", LOSSES)
+def _(model: Any) -> None:
+    hidden = of_layer(model, "hidden")
+    hidden.forward = lambda x: (
+        torch.nn.functional.linear(x.bfloat16(), hidden.weight.bfloat16()).float() + hidden.bias
+    )
+
+
+# --- between two steps ----------------------------------------------------------------------------
+
+
+@between_fault("weights of three steps ago are restored every tenth step", rare=True)
+def _(model: Any, number: int) -> None:
+    kept = model.__dict__.setdefault("kept", [])
+    with torch.no_grad():
+        if number % 10 == 7:
+            for parameter, array in zip(parameters(model), kept[-3]):
+                parameter.copy_(array)
+        kept.append([parameter.clone() for parameter in parameters(model)])
+
+
+@between_fault("weights are put away in bfloat16 between steps")
+def _(model: Any, number: int) -> None:
+    with torch.no_grad():
+        for parameter in parameters(model):
+            parameter.copy_(parameter.bfloat16())
+
+
+@between_fault("the optimizer is made anew at an epoch")
+def _(model: Any, number: int) -> None:
+    if number == EPOCH:
+        model.optimizer.state.clear()
+
+
+@step_fault("the optimizer is made anew before an epoch ends")
+def _(model: Any, right: Step, number: int, x: Tensor, y: Tensor) -> Tensor:
+    loss = right(x, y)
+    if number == EPOCH - 1:
+        model.optimizer.state.clear()
+    return loss
+
+
+@step_fault("the optimizer is made anew where the rate changes")
+def _(model: Any, right: Step, number: int, x: Tensor, y: Tensor) -> Tensor:
+    (group,) = model.optimizer.param_groups
+    if group["lr"] != getattr(model, "rate", group["lr"]):
+        model.optimizer.state.clear()
+    model.rate = group["lr"]
+    return right(x, y)
+
+
+@between_fault("running statistics are forgotten at an epoch")
+def _(model: Any, number: int) -> None:
+    if number == EPOCH:
+        of_layer(model, "norm").reset_running_stats()
+
+
+# --- the test of the model ------------------------------------------------------------------------
+
+
+def forward_fault(
+    name: str, check: str = TEST, **options: Any
+) -> Callable[[Callable[..., Any]], None]:
+    """Register ``forward(model, right_forward, inputs)``, which replaces forward passes of tests."""
+
+    def register(forward: Callable[..., Any]) -> None:
+        def alter(model: Any) -> None:
+            right = model.forward
+
+            def replaced(x: np.ndarray, *, training: bool = False, layers: Any = ()) -> Any:
+                if training or layers or len(x) != model.batch_size:
+                    return right(x, training=training, layers=layers)
+                return forward(model, right, x)
+
+            model.forward = replaced
+
+        TIMED[name] = TimedFault(name, check, model=alter, **options)
+
+    return register
+
+
+@forward_fault("every batch of the test gets the first one's logits")
+def _(model: Any, right: Any, x: np.ndarray) -> Any:
+    return model.__dict__.setdefault("cached", right(x))
+
+
+@forward_fault("one batch of the test gets the logits of the one before")
+def _(model: Any, right: Any, x: np.ndarray) -> Any:
+    number = model.tests = getattr(model, "tests", 0) + 1
+    if number == 5:
+        return model.cached
+    model.cached = right(x)
+    return model.cached
+
+
+@forward_fault("the test is in training mode")
+def _(model: Any, right: Any, x: np.ndarray) -> Any:
+    return right(x, training=True)
+
+
+@forward_fault("dropout acts in the test", workload="dropped")
+def _(model: Any, right: Any, x: np.ndarray) -> Any:
+    return right(x, training=True)
+
+
+@forward_fault("the test computes in bfloat16")
+def _(model: Any, right: Any, x: np.ndarray) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        return {name: array.astype(np.float32) for name, array in right(x).items()}
+
+
+@forward_fault("tests before the end are in training mode", test_steps=16)
+def _(model: Any, right: Any, x: np.ndarray) -> Any:
+    number = model.tests = getattr(model, "tests", 0) + 1
+    return right(x, training=number <= TESTS_BEFORE)
+
+
+@forward_fault("a test moves the running statistics", STEPS, test_steps=16)
+def _(model: Any, right: Any, x: np.ndarray) -> Any:
+    model.network.train()
+    with torch.no_grad():
+        model.module(model.native(x))
+    return right(x)
 
 
 # --- the loss that is told ------------------------------------------------------------------------

@@ -26,8 +26,10 @@ from dlb.proof.findings import Figure, Finding
 from dlb.proof.findings.audit import (
     BatchDiffers,
     LossDiffers,
+    StateChanged,
     StepDiffers,
     StepsAudited,
+    TooFewJudged,
     WorkersApart,
 )
 from dlb.proof.findings.base import LISTED
@@ -52,6 +54,7 @@ from dlb_worker.sampling import drawn
 __all__ = [
     "AUDIT_CHANCE",
     "AUDIT_RARE",
+    "LEAST_JUDGED",
     "AuditedStep",
     "Replay",
     "StepJudge",
@@ -77,8 +80,16 @@ REPLAY_GROWTH, REPLAY_LEAST = 1e-3, 5e-4
 #: A loss that is further off is replayed from so many other perturbed weights: a value that lies near a kink
 #: crosses it in some of them, as it may by another order of sums.
 REPLAYS_AGAIN = 8
+#: A step tells something where a change that is off by less than this would be found, in most tensors. One that
+#: changes nothing is off by 1.
+TELLING = 0.5
+#: Perturbed weights that show what crossing the kinks of one step makes.
+KINK_DRAWS = 8
 #: A weight is rounded once when a step changes it: at most one unit in its last place.
 ROUNDED_UNITS = 1.0
+#: One of so many audited steps must be judged. What is said of a run in which most were not would rest on its
+#: first step and on chance.
+LEAST_JUDGED = 2
 
 
 @dataclass(frozen=True)
@@ -91,12 +102,15 @@ class AuditedStep:
         draw: which elements of weights and state are in it.
         adapter: whose workers wrote them.
         pending: by rank, seconds that reading the state took longer after the step than at other times.
+        changed: weights and optimizer state that changed after the step before it; None if the worker
+            cannot tell.
     """
 
     step: int
     paths: tuple[Path, ...]
     draw: Draw
     pending: tuple[float, ...]
+    changed: tuple[str, ...] | None = None
     adapter: str = ""
 
     def read(self) -> tuple[Mapping[str, Array], ...]:
@@ -245,16 +259,25 @@ class JudgedStep:
         return max(((self.multiple(each), each) for each in self.figures), key=lambda pair: pair[0])
 
     @property
+    def tells(self) -> bool:
+        """Whether rounding hides less than a change would be, in most tensors."""
+        telling = sum(allowed < TELLING for allowed in self.allowed.values())
+        return 2 * telling > len(self.allowed)
+
+    @property
     def wrong(self) -> bool:
         """Whether a tensor changed otherwise than the definition changes it."""
         return self.worst[0] > 1.0
 
-    def unless_explained(self, again: JudgedStep) -> JudgedStep:
-        """This step, or, if ``again`` finds nothing wrong, that with what only this one judged.
+    def unless_explained(self, again: JudgedStep, loose: JudgedStep) -> JudgedStep:
+        """This step, or, if others find nothing wrong, the one judged again with what only this one judged.
 
         Args:
-            again: the step, judged with gradients of other kernels.
+            again: the step, judged with the kernels that it was taken with.
+            loose: the step, judged as this one, by what perturbed weights make of it that cross kinks.
         """
+        if loose.wrong or loose.loss_multiple > 1.0:
+            return self
         judged = {each.tensor for each in again.figures}
         others = [each for each in self.figures if each.tensor not in judged]
         if again.wrong or any(self.multiple(each) > 1.0 for each in others):
@@ -383,6 +406,22 @@ class StepJudge:
             loss_allowed=max(self.loss_noise, self._least_loss(true_loss)),
             nothing=all(same_bits(own.get(name, before[name][:0]), before[name]) for name in start),
         )
+
+    def judge_at_kinks(self, audited: AuditedStep) -> JudgedStep:
+        """Compare one step again, by what crossing kinks makes of this very step.
+
+        A value that rounding took across a kink is near it: some of several perturbed weights take it across
+        too, and move the gradient as far. What is further off than any of them makes is no kink's.
+        """
+        kept = self.noise, self.state_noise, self.loss_noise
+        self.noise, self.state_noise = dict(self.noise), dict(self.state_noise)
+        try:
+            found = self._gradients(audited, None)
+            for _ in range(KINK_DRAWS):
+                self._calibrate(audited, audited.read()[:1], found, {})
+            return self.judge(audited)
+        finally:
+            self.noise, self.state_noise, self.loss_noise = kept
 
     def replay(
         self,
@@ -627,8 +666,19 @@ class Found:
         self.whole = math.hypot(*self.norms.values())
 
 
-def check_steps(check: Check, judged: Sequence[JudgedStep], audited: StepsAudited) -> CheckResult:
-    """The verdict about what the judged steps changed."""
+def check_steps(
+    check: Check,
+    judged: Sequence[JudgedStep],
+    audited: StepsAudited,
+    changed: Mapping[int, Sequence[str]] | None = None,
+    tested: Mapping[int, Sequence[str]] | None = None,
+) -> CheckResult:
+    """The verdict about what the judged steps changed, and what changed between two steps.
+
+    Args:
+        changed: by step, from 0, weights and state that changed after the step before it.
+        tested: by number of steps before it, those that a test of the model changed.
+    """
     by_tensor: dict[str, tuple[float, Figure, float]] = {}
     for each in judged:
         for figure in each.figures:
@@ -644,9 +694,26 @@ def check_steps(check: Check, judged: Sequence[JudgedStep], audited: StepsAudite
         cause = StepDiffers(step=first.step, steps=len(wrong), nothing=first.nothing)
         tolerance = first.allowed[figure.tensor]
         findings.insert(0, Finding(cause=cause, figure=figure, tolerance=tolerance))
+    tested = tested or {}
+    # A step after a test also begins with what the test changed.
+    others = {step: names for step, names in (changed or {}).items() if step not in tested}
+    between = [_state_changed(each, number) for number, each in enumerate((others, tested)) if each]
+    findings[:0] = between
+    if not wrong and not between and LEAST_JUDGED * audited.judged < audited.audited:
+        few = TooFewJudged(judged=audited.judged, audited=audited.audited)
+        return check.not_run(Finding(cause=few), *findings)
     figures = tuple(figure for _, figure, _ in ordered)
     allowed = ordered[0][2] if ordered else None
-    return check.result(figures, allowed, findings, passed=bool(figures) and not wrong)
+    passed = bool(figures) and not wrong and not between
+    return check.result(figures, allowed, findings, passed=passed)
+
+
+def _state_changed(changed: Mapping[int, Sequence[str]], tested: int) -> Finding:
+    """The finding about the first of some places between steps where something changed."""
+    first = min(changed)
+    tensors = tuple(changed[first][:LISTED])
+    cause = StateChanged(step=first, steps=len(changed), tensors=tensors, tested=bool(tested))
+    return Finding(cause=cause)
 
 
 def check_losses(

@@ -9,12 +9,16 @@ from dlb.proof.findings.base import Cause
 __all__ = [
     "BatchDiffers",
     "ClockDiffers",
+    "LogitsAudited",
+    "LogitsDiffer",
     "LossDiffers",
     "MasksUnknown",
     "OtherWhenWatched",
+    "StateChanged",
     "StepDiffers",
     "StepsAudited",
     "TimeUntold",
+    "TooFewJudged",
     "WorkPending",
     "WorkersApart",
 ]
@@ -26,10 +30,12 @@ class StepsAudited(Cause, frozen=True, kw_only=True):
     Attributes:
         steps: steps of the run.
         audited: steps whose batch was compared.
-        judged: of these, steps whose changes were compared with the definition.
+        judged: of these, steps whose changes were compared with the definition, and not hidden by rounding.
         replayed: first steps whose losses were compared with a replay.
         rare: a fault in one of so many steps, at random, ...
         chance: ... is found with this probability.
+        joined: audited steps before which weights and state were compared with those after the step before
+            them; 0 if the worker cannot.
     """
 
     steps: int
@@ -38,6 +44,19 @@ class StepsAudited(Cause, frozen=True, kw_only=True):
     replayed: int
     rare: int
     chance: float
+    joined: int = 0
+
+
+class TooFewJudged(Cause, frozen=True, kw_only=True):
+    """Less than half of the audited steps were judged: there was no time, or rounding hides what they change.
+
+    Attributes:
+        judged: steps that were.
+        audited: all of them.
+    """
+
+    judged: int
+    audited: int
 
 
 class BatchDiffers(Cause, frozen=True, kw_only=True):
@@ -73,6 +92,22 @@ class StepDiffers(Cause, frozen=True, kw_only=True):
     nothing: bool = False
 
 
+class StateChanged(Cause, frozen=True, kw_only=True):
+    """Weights or optimizer state changed between two steps.
+
+    Attributes:
+        step: the first step, from 0, that began otherwise than the one before it ended; ``steps``: how many
+            of those that were looked at are so.
+        tensors: what changed there; the optimizer's state as ``optimizer/NAME``.
+        tested: whether a test of the model changed it.
+    """
+
+    step: int
+    steps: int
+    tensors: tuple[str, ...]
+    tested: bool = False
+
+
 class LossDiffers(Cause, frozen=True, kw_only=True):
     """The loss that a timed step told is not the loss of its batch.
 
@@ -87,6 +122,36 @@ class LossDiffers(Cause, frozen=True, kw_only=True):
     told: float | None
     expected: float | None
     replayed: bool = False
+
+
+class LogitsAudited(Cause, frozen=True, kw_only=True):
+    """How much of the tests of a run was audited: a fact, not a fault.
+
+    Attributes:
+        tests: tests of which samples were compared.
+        samples: of all of them.
+        batches: that these were in.
+    """
+
+    tests: int
+    samples: int
+    batches: int
+
+
+class LogitsDiffer(Cause, frozen=True, kw_only=True):
+    """Logits of a test are not those of the model as it was then.
+
+    Attributes:
+        step: how many steps it had taken.
+        batch: the first such batch of the test, from 0; ``batches``: how many drawn batches are so.
+        samples: how many of the drawn samples are so; ``compared``: how many were drawn.
+    """
+
+    step: int
+    batch: int
+    batches: int
+    samples: int
+    compared: int
 
 
 class WorkersApart(Cause, frozen=True, kw_only=True):
