@@ -174,7 +174,7 @@ def measure_cells(
             while not measurement.ended:
                 left = list(_left(measurement, plan))
                 count = measurement.rounds * (len(measurement.cells) + 1)
-                started = count - len(left)
+                started, round_began = count - len(left), time.monotonic()
                 for group in _groups(left, plan.order):
                     attempts = [
                         _Attempt(
@@ -201,10 +201,11 @@ def measure_cells(
                         busy = busy or _all_disturbed(measurement, group, plan.order)
                         if busy:
                             break
-                    spent = used + time.monotonic() - began
+                    now = time.monotonic()
                     if _round_is_over(measurement):
-                        if _ends_here(measurement, plan, spent):
+                        if _ends_here(plan, now - round_began, used + now - began):
                             break
+                        round_began = now
                         if started < count:
                             reporter.round_ended(measurement)
                 measurement = _after_rounds(measurement, plan, used + time.monotonic() - began)
@@ -558,12 +559,11 @@ def _round_is_over(measurement: Measurement) -> bool:
     return len(met) == len(measurement.cells) + 1
 
 
-def _ends_here(measurement: Measurement, plan: Plan, spent: float) -> bool:
-    """Whether the budget has no room for another round."""
+def _ends_here(plan: Plan, round_seconds: float, spent: float) -> bool:
+    """Whether the budget has no room for another round like the last."""
     if plan.budget_seconds is None or plan.order == "isolated":
         return False
-    done = len({trial.round for trial in measurement.trials})
-    return affordable_rounds(spent / done, spent, plan.budget_seconds) < 1
+    return affordable_rounds(round_seconds, spent, plan.budget_seconds) < 1
 
 
 def _after_rounds(measurement: Measurement, plan: Plan, spent: float) -> Measurement:
