@@ -64,7 +64,7 @@ def become(asked: dict[str, Any]) -> None:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - as long as the process lives
 
 
-import_all()
-words = serve()
-sys.argv = ["dlb", *words]
-dlb.cli.main()
+if __name__ == "__main__":
+    import_all()
+    sys.argv = ["dlb", *serve()]
+    dlb.cli.main()

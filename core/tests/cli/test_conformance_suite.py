@@ -108,7 +108,7 @@ def test_the_example_adapter_passes(run_pytest: Pytest, tmp_path: Path) -> None:
     for kind, (passed, failed, expected, missing) in found.items():
         assert not failed and not expected, kind
         if kind in ("linear", "relu", "tanh"):
-            assert passed >= 28 and not missing, kind
+            assert passed >= 20 and not missing, kind
         elif kind not in ("dropout", "flatten", "other tests"):
             assert missing and not passed, kind
     rows = Counter(each.get("value") for case in cases for each in case.iter("property"))
@@ -121,7 +121,7 @@ def test_a_wrong_adapter_fails(run_pytest: Pytest) -> None:
     assert ended.returncode == 1
     passed, failed, expected, missing = table(ended)["linear"]
     # Forward in two modes, of the logits and of every layer, in float64; float32 is not so fine.
-    assert (passed, failed, expected, missing) == (10, 4, 0, 0)
+    assert (passed, failed, expected, missing) == (8, 2, 0, 0)
 
 
 def test_an_adapter_that_keeps_models_fails(run_pytest: Pytest) -> None:
@@ -342,7 +342,7 @@ def test_expected_failures_fail_no_run(run_pytest: Pytest, tmp_path: Path) -> No
         *words, "--expected-failures", "known.toml", "-rx", DLB_FAULT="wrong-forward"
     )
     assert ended.returncode == 0, ended.stdout
-    assert table(ended) == {"linear": [10, 0, 4, 0]}
+    assert table(ended) == {"linear": [8, 0, 2, 0]}
     assert ended.stdout.count("it is off") >= 4
 
 
@@ -351,7 +351,7 @@ def test_an_expected_failure_that_passes_fails(run_pytest: Pytest, tmp_path: Pat
     (tmp_path / "known.toml").write_text(entry)
     ended = run_pytest(*EXAMPLE, *FEW, "--expected-failures", "known.toml")
     assert ended.returncode == 1
-    assert table(ended) == {"linear": [12, 2, 0, 0]}
+    assert table(ended) == {"linear": [8, 2, 0, 0]}
     assert ended.stdout.count("passes now: remove its entry\n") == 2
     place = f"{tmp_path / 'known.toml'}: entry 1 ('*loss*[linear-without-bias-float64]')"
     assert f"{place}: it was off" in ended.stdout
@@ -444,10 +444,10 @@ LOSS = "test_the_loss_is_the_mean_over_the_batch"
 @pytest.mark.parametrize(
     ("words", "count"),
     [
-        (("--pyargs", "dlb_conformance.test_layers"), 14),
+        (("--pyargs", "dlb_conformance.test_layers"), 10),
         (("--pyargs", f"dlb_conformance.test_layers::{LOSS}"), 2),
-        ((str(FOLDER),), 14),
-        (("--long", "--pyargs", "dlb_conformance"), 14),
+        ((str(FOLDER),), 10),
+        (("--long", "--pyargs", "dlb_conformance"), 10),
         ((f"{FOLDER}/test_layers.py::{LOSS}[linear-without-bias-float64]",), 1),
     ],
 )
@@ -470,4 +470,4 @@ def test_settings_of_the_project_around_it_do_not_hide_its_tests(
     for mode in ("prepend", "importlib"):
         ended = run_pytest(*EXAMPLE, *FEW, f"--import-mode={mode}")
         assert ended.returncode == 0, ended.stdout + ended.stderr
-        assert table(ended) == {"linear": [14, 0, 0, 0]}
+        assert table(ended) == {"linear": [10, 0, 0, 0]}

@@ -674,7 +674,7 @@ INPUTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "no arrays": (lambda path: np.savez(path), ("holds no arrays",)),
     "objects": (
         lambda path: np.savez(path, x=np.array([None, {}], dtype=object)),
-        ("not an .npz file of plain numbers",),
+        ("file of plain numbers",),
     ),
     "words": (lambda path: np.savez(path, x=np.array(["a"])), ("no array of numbers",)),
     "no batch": (lambda path: np.savez(path, x=np.float64(3)), ("[batch, ...] is needed",)),

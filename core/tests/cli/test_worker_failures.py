@@ -39,7 +39,7 @@ def test_alone(dlb: Dlb, fault: str, says: str) -> None:
     assert failed["failure"]["adapter"] == "faulty"
     assert failed["proof"] == "unproven"
     assert other["proof"] == "proven" and not other["failure"]
-    assert f"faulty: {line}" in ended.err.splitlines()
+    assert f"faulty: failed, unproven: {line} (after " in ended.err
 
 
 def test_an_answer_that_nobody_has_thought_of_costs_only_its_adapter(dlb: Dlb) -> None:

@@ -203,7 +203,7 @@ def test_no_network(
     else:
         for variable in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(variable, "http://127.0.0.1:9")
-    with pytest.raises(ProvisionError, match="no network: could not reach the package index"):
+    with pytest.raises(ProvisionError, match="no network: could not reach "):
         environments.create("mini", source=checkout)
     assert environments.list_all() == []
 

@@ -337,8 +337,10 @@ def _run_and_measure(
     from dlb.execution.measure import measure
     from dlb.execution.run import run
     from dlb.provenance import available_cores
-    from dlb.record import MOST_OTHER_CORES
+    from dlb.record import MOST_OTHER_CORES, check_folder
 
+    if request.out is not None:
+        check_folder(request.out)
     adapters = [environment.adapter for environment in request.environments]
     key = kept_proofs.proof_key(request)
     kept = not request.prove_again and kept_proofs.find(key) is not None
