@@ -343,7 +343,7 @@ def test_expected_failures_fail_no_run(run_pytest: Pytest, tmp_path: Path) -> No
     )
     assert ended.returncode == 0, ended.stdout
     assert table(ended) == {"linear": [8, 0, 2, 0]}
-    assert ended.stdout.count("it is off") >= 4
+    assert ended.stdout.count("it is off") >= 2
 
 
 def test_an_expected_failure_that_passes_fails(run_pytest: Pytest, tmp_path: Path) -> None:
