@@ -81,7 +81,7 @@ PORTS = (
         "steps are not put back in order",
         proof=WRONG,
         check="layers",
-        says="backward_layer",
+        says="TwoPasses(flip=False)",
     ),
     port(
         "transposed_conv",
