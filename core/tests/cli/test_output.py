@@ -117,7 +117,8 @@ def test_a_run_says_what_it_will_do_and_what_it_knows(dlb: Dlb) -> None:
     texts = ("1 round of new processes", "2 rounds of new processes")
     assert [ended.out.count(text) for text in texts] == [1, 1]
     assert ended.out.index("audit, clock") < ended.out.index(texts[0]) < ended.out.index(texts[1])
-    readme = (TESTS.parents[1] / "README.md").read_text(encoding="utf-8")
+    page = (TESTS.parents[1] / "README.md").read_text(encoding="utf-8")
+    readme = "\n\n".join(block[2] for block in follow.PRINTED.finditer(page))
     for words in ("adapter, step ms", "check", "adapter, times example"):
         (here, *_), (there, *_) = (
             [table for table in follow.tables(text) if follow.begins(table[0], each)]
