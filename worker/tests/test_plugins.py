@@ -63,10 +63,19 @@ def test_an_adapter_answers_every_hook_of_its_kind():
 class Point:
     """An entry point."""
 
-    dist = None
+    group = "dlb"
 
     def __init__(self, name, load):
         self.name, self.load = name, load
+
+
+class Installed:
+    """A distribution."""
+
+    metadata, version = {"Name": "dlb-several"}, "1.0"
+
+    def __init__(self, points):
+        self.entry_points = points
 
 
 def raising():
@@ -80,7 +89,7 @@ def test_a_broken_plugin_leaves_itself_out_alone(monkeypatch, capsys):
         Point("numpy", lambda: numpy_adapter.adapter),
         Point("twice", lambda: numpy_adapter.NumpyAdapter()),
     ]
-    monkeypatch.setattr(plugins.importlib_metadata, "entry_points", lambda group: points)
+    monkeypatch.setattr(plugins.importlib_metadata, "distributions", lambda: [Installed(points)])
     load_plugins.cache_clear()
     try:
         found = load_plugins()
