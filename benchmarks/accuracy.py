@@ -32,8 +32,8 @@ from commands import ran, told
 from dlb import record
 from dlb.adapters import find_adapters
 from dlb.catalogue import load_workload
-from dlb.samples import count_samples
-from dlb.workload import Workload, workload_hash
+from dlb.samples import Splits
+from dlb_graph.workload import Workload, workload_hash
 
 try:
     from scipy.stats import studentized_range
@@ -117,7 +117,7 @@ def main() -> int:
 
 def _part(name: str, steps: int | None) -> Part:
     workload = load_workload(name)
-    own = workload.epochs * (count_samples(workload) // workload.batch_size)
+    own = workload.epochs * (Splits(workload).count // workload.batch_size)
     published = PUBLISHED.get(name)
     return Part(name, workload, steps or (published.steps if published else own))
 

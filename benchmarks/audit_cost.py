@@ -29,9 +29,9 @@ from dlb.execution.run import run
 from dlb.progress import Silent
 from dlb.proof.certificate import CHECK_GROUPS
 from dlb.proof.findings.audit import StepsAudited
-from dlb.provenance import available_cores
-from dlb.request import Request
-from dlb.samples import count_samples, replace_missing_data
+from dlb.resolver import Resolver
+from dlb.samples import replace_missing_data
+from dlb.settings import Settings
 
 RATIOS = ("run", "run_kept_proof", "step", "audited_to_next", "audited_to_rest")
 
@@ -118,20 +118,10 @@ def _run(
 ) -> dict[str, Any]:
     described, imported = load_with_file(workload)
     described = replace_missing_data(described, lambda line: print(line, file=sys.stderr))
-    count = steps or described.epochs * (count_samples(described) // described.batch_size)
+    settings = Settings(steps=steps, groups=frozenset(groups), prove_again=prove_again)
     with tempfile.TemporaryDirectory() as folder:
-        request = Request(
-            workload=described,
-            environments=find_adapters([adapter]),
-            out=Path(folder),
-            batch_size=described.batch_size,
-            steps=count,
-            warmup=min(10, count // 10),
-            threads=available_cores(),
-            groups=frozenset(groups),
-            imported=imported,
-            prove_again=prove_again,
-        )
+        resolver = Resolver(described, imported, out=Path(folder))
+        request = resolver.resolve(settings, find_adapters([adapter]))
         began = time.perf_counter()
         outcome = run(request, Silent())
         seconds = time.perf_counter() - began

@@ -39,13 +39,15 @@ from scipy.stats import binomtest
 from dlb import contents
 from dlb.adapters import find_adapters
 from dlb.catalogue import load_with_file
-from dlb.execution.measure import Plan, measure_cells
 from dlb.execution.run import run
-from dlb.measure.comparison import compare
 from dlb.progress import Silent
-from dlb.request import Request
-from dlb.results.measurement import Measurement
+from dlb.resolver import Resolver
 from dlb.samples import replace_missing_data
+from dlb.settings import Settings
+from dlb_measure.comparison import compare
+from dlb_measure.measure import measure_cells
+from dlb_measure.plan import Plan
+from dlb_measure.results.measurement import Measurement
 
 DIFFERENT = ("faster", "slower")
 #: Half of the time busy, in pieces that a scheduler sees.
@@ -95,15 +97,9 @@ def main() -> int:
     plan = Plan(rounds=asked.rounds, trial_steps=asked.steps, repeats=0, order=asked.order)
     words: list[tuple[str, bool, bool | None, bool]] = []
     with tempfile.TemporaryDirectory() as name, _load(asked.load):
-        request = Request(
-            workload=described,
-            environments=find_adapters([asked.on]),
-            out=Path(name),
-            batch_size=described.batch_size,
-            steps=asked.steps,
-            warmup=min(10, asked.steps // 10),
-            threads=1,
-            imported=imported,
+        resolver = Resolver(described, imported, out=Path(name))
+        request = resolver.resolve(
+            Settings(steps=asked.steps, threads=1), find_adapters([asked.on])
         )
         (record,) = run(request, Silent()).records
         if record.proof != "proven":

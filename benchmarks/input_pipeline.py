@@ -37,10 +37,10 @@ from dlb.catalogue import load_workload
 from dlb.data.batches import draw_sample_schedule
 from dlb.provenance import machine_facts
 from dlb.samples import open_split, write_samples
-from dlb.workload import Workload
-from dlb.workload.changes import with_changes
-from dlb.workload.initial import initial_weights
-from dlb.workload.lower import lower
+from dlb_graph.workload import Workload
+from dlb_graph.workload.changes import with_changes
+from dlb_graph.workload.initial import initial_weights
+from dlb_graph.workload.lower import lower
 from dlb_worker.arrays import read_or_map
 from dlb_worker.contract import BuildRequest, Clock, DataRequest, StartRequest
 from dlb_worker.native import BuiltModel

@@ -33,8 +33,8 @@ from rich.table import Table
 
 from dlb.adapters import find_adapters
 from dlb.provenance import available_cores
-from dlb.workload import parameter_shapes
-from dlb.workload.files import load as load_workload
+from dlb_graph.workload import parameter_shapes
+from dlb_graph.workload.files import load as load_workload
 
 LOOK_SECONDS = 0.05
 #: What no adapter is called.

@@ -28,7 +28,7 @@ from dlb.proof import certificate
 from dlb.proof.certificate import CheckResult
 from dlb.proof.findings.common import StepsCompared
 from dlb.proof.findings.workload import RoundingGrows
-from dlb.workload import files
+from dlb_graph.workload import files
 
 #: Checks by column; a column shows the largest distance of any tensor in any of its checks.
 COLUMNS = {

@@ -2,7 +2,7 @@
 
     python benchmarks/onnx_backend.py torch tf mxnet chainer
 
-Runs ``onnx.backend.test.BackendTest`` with ``dlb.onnx_backend``: the tests of single operators, the
+Runs ``onnx.backend.test.BackendTest`` with ``dlb_port.onnx_backend``: the tests of single operators, the
 simple models, those converted from PyTorch, and the networks of the model zoo that are in the onnx
 package. Nothing is downloaded. Prints a table of counts, and the reasons of what is not covered.
 
@@ -34,7 +34,7 @@ from onnx.backend.test import BackendTest
 from rich.console import Console
 from rich.progress import track
 
-import dlb
+import dlb_port
 
 KINDS = {
     "OnnxBackendNodeModelTest": "operators",
@@ -98,7 +98,7 @@ def run(adapter: str, matching: str, threads: int | None) -> Result:
 def _run(
     adapter: str, wanted: Callable[[str], bool], threads: int | None, dtype: str | None
 ) -> Result:
-    backend = dlb.onnx_backend(adapter, threads=threads, dtype=dtype)
+    backend = dlb_port.onnx_backend(adapter, threads=threads, dtype=dtype)
     # The runner would skip what is not compatible without a word; preparing it says why.
     backend.is_compatible = classmethod(lambda cls, *_: True)
     suite = BackendTest(backend, __name__).test_suite

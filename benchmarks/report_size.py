@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "core" / "tests" / "report"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "plugins" / "dlb-report" / "tests"))
 #: Runs for each measurement.
 EVERY = 100
 
@@ -27,9 +27,9 @@ EVERY = 100
 def report(folder: Path) -> None:
     """Print seconds, bytes of memory and bytes of the page of a report."""
     began = time.perf_counter()
-    import dlb
+    import dlb_report
 
-    text = dlb.make_report(folder)
+    text = dlb_report.make_report(folder)
     seconds = time.perf_counter() - began
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps([seconds, memory, len(text.encode())]))

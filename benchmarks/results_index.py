@@ -33,7 +33,7 @@ QUESTIONS: dict[str, Callable[[Any], int]] = {
 def ask(question: str, folder: Path) -> None:
     """Print seconds, bytes and the number of rows of a question."""
     began = time.perf_counter()
-    from dlb.results.index import open_index
+    from dlb_measure.results.index import open_index
 
     with open_index(folder) as index:
         rows = QUESTIONS[question](index)

@@ -45,15 +45,16 @@ from commands import ran, told
 from dlb.adapters import find_adapters
 from dlb.data.batches import sample_order
 from dlb.errors import RequestError
-from dlb.measure.comparison import compare, own_ratio
-from dlb.measure.schedule import rounds
-from dlb.measure.steady import find_steady, warmup_steps
 from dlb.provenance import machine_facts
-from dlb.samples import noise, random_labels
-from dlb.workload import Dropout, Model, Workload
-from dlb.workload.files import load as load_workload
-from dlb.workload.initial import initial_weights
-from dlb.workload.lower import lower
+from dlb.samples import random_labels
+from dlb_graph.workload import Dropout, Model, Workload
+from dlb_graph.workload.files import load as load_workload
+from dlb_graph.workload.initial import initial_weights
+from dlb_graph.workload.lower import lower
+from dlb_graph.workload.noise import noise
+from dlb_measure.comparison import compare, own_ratio
+from dlb_measure.schedule import rounds
+from dlb_measure.steady import find_steady, warmup_steps
 from dlb_worker.contract import BuildRequest, DataRequest, StartRequest
 from dlb_worker.plugins import load_plugins
 

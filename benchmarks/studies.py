@@ -22,7 +22,7 @@ from commands import started, told
 
 from dlb.adapters import find_adapters
 from dlb.provenance import available_cores
-from dlb.studies.catalogue import study_paths
+from dlb_studies.catalogue import study_paths
 
 
 def main() -> int:

@@ -25,8 +25,8 @@ from pathlib import Path
 import psutil
 
 from dlb import record
-from dlb.results import measurement as measurements
-from dlb.results import sweep as sweeps
+from dlb_measure.results import measurement as measurements
+from dlb_measure.results import sweep as sweeps
 
 WORKLOAD = Path(__file__).parents[1] / "core" / "tests" / "workloads" / "mlp.toml"
 DATA = ("synthetic", "fashion-mnist-subset")

@@ -28,9 +28,9 @@ from dlb.adapters import AdapterEnvironment, find_adapters
 from dlb.provenance import available_cores
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, start
-from dlb.workload import Workload, parameter_shapes
-from dlb.workload.files import load as load_workload
-from dlb.workload.initial import initial_weights
+from dlb_graph.workload import Workload, parameter_shapes
+from dlb_graph.workload.files import load as load_workload
+from dlb_graph.workload.initial import initial_weights
 
 BATCH = 1
 COPIES = 3.0

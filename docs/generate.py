@@ -3,15 +3,16 @@
     python docs/generate.py            writes them
     python docs/generate.py --check    status 1 if a page is not what the code makes of it
 
-It runs in an environment with dlb-core. A generated part of a page lies between two comments, which
-say what makes it::
+It runs in an environment with dlb-core and the packages that add commands. A generated part of a page lies
+between two comments, which say what makes it::
 
     <!-- generated: command dlb run -->
     ...
     <!-- end -->
 
 ``command NAME`` is the help and the options of a command, ``variables`` the environment variables,
-``csv FILE COLUMN ...`` these columns of a CSV file in this folder.
+``csv FILE COLUMN ...`` these columns of a CSV file in this folder, ``settings`` the table of settings,
+``mistakes`` what ports usually do wrong with each layer, ``ratios PAGE`` the ratios that a page has as printed.
 What is outside of the comments is written by hand.
 """
 
@@ -27,14 +28,16 @@ from typing import Any
 import click
 
 from dlb import cli
+from dlb.settings import SETTINGS
+from dlb_graph.layers import LAYERS
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.S)
 #: The environment variables that dlb reads, with their meaning; those of workers are set by dlb itself.
 VARIABLES = {
-    "DLB_HOME": "Folder for environments (`environments/`) and fetched data (`data/`). Default: the user's "
-    "data folder by platformdirs, on Linux `~/.local/share/dlb`.",
+    "DLB_HOME": "Folder for environments (`environments/`), fetched data (`data/`) and indexes of results "
+    "(`indexes/`). Default: the user's data folder by platformdirs, on Linux `~/.local/share/dlb`.",
     "DLB_DATA_DIR": "Folder in which dlb looks first for data sets. It never writes there.",
     "DLB_OFFLINE": "If `1`, `dlb data fetch` makes no request, and uv takes packages from its cache alone.",
     "DLB_PROVISION_TIMEOUT": "Seconds that making an environment may take, including the wait for "
@@ -44,6 +47,8 @@ VARIABLES = {
 }
 SET_BY_DLB = {
     "DLB_SUPERVISOR": "Address at which the worker finds the core.",
+    "DLB_SOCKET": "Unix socket at which the worker finds the core, if there is one.",
+    "DLB_MARK": "Mark by which the core finds what the worker started, to end it.",
     "DLB_TOKEN": "Token by which the core recognises the worker.",
     "DLB_ROLE": "Role of the process in a strategy: worker, scheduler or server.",
     "DLB_RANK": "Rank of a worker.",
@@ -51,14 +56,17 @@ SET_BY_DLB = {
     "DLB_RANK_VARIABLES": "Names of the variables in which a launcher passes the rank.",
     "DLB_TORCH_BACKEND": "The backend of torch.distributed, set by the strategy `ddp`.",
     "DLB_TF_RANK": "Rank, set by the strategy `multi_worker_mirrored`.",
+    "DLB_TF_REPLICAS": "How many logical devices a worker has, set by the strategy `mirrored`.",
     "DLB_MXNET_GPU": "The GPU of a worker, set by the strategy `dist_sync`.",
 }
 
 
 def commands(group: click.Group, name: str = "dlb") -> Iterator[tuple[str, click.Command]]:
-    """dlb's own commands, those of groups after their group."""
+    """dlb's own commands and those of its packages, those of groups after their group."""
     context = click.Context(group)
-    own = cli.COMMANDS if group is cli.dlb else group.list_commands(context)
+    own = (
+        list({**cli.COMMANDS, **cli.PACKAGES}) if group is cli.dlb else group.list_commands(context)
+    )
     for word in own:
         command = group.get_command(context, word)
         assert command is not None
@@ -150,7 +158,61 @@ def csv_part(words: str) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
 
-MAKERS = {"command": command_part, "variables": variables_part, "csv": csv_part}
+def settings_part(_: str) -> str:
+    """Every setting: where it can be chosen, and what it enters."""
+    marks = {"varied": "varies", "recorded": "recorded", "part of the proof": "proven"}
+    kinds = {int: "a whole number", float: "a number", bool: "`True` or `False`", str: "text"}
+    lines = ["| setting | values | default | meaning | commands | |", "|---|---|---|---|---|---|"]
+    for setting in SETTINGS.values():
+        kind = setting.kind
+        words = ", ".join(f"`{each}`" for each in kind) if isinstance(kind, tuple) else ""
+        values = words or (f"`{setting.metavar}`" if setting.metavar else kinds[kind])
+        default = "" if setting.default is None or setting.many else f"`{setting.default!r}`"
+        entered = ", ".join(word for word, name in marks.items() if getattr(setting, name))
+        cells = (
+            f"`{setting.name}`",
+            values,
+            default,
+            setting.help,
+            ", ".join(setting.commands),
+            entered,
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def mistakes_part(_: str) -> str:
+    """What ports usually do wrong, by kind of layer."""
+    lines = ["", "| layer | mostly | in training |", "|---|---|---|"]
+    for name, layer in LAYERS.items():
+        if layer.mistakes or layer.training_mistakes:
+            link = f"[`{name}`](../reference/workloads.md#{name})"
+            lines.append(f"| {link} | {layer.mistakes} | {layer.training_mistakes} |")
+    return "\n".join(lines) + "\n"
+
+
+def ratios_part(name: str) -> str:
+    """The table of ratios that a page shows as a command printed it, with the ratio first."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    printed = re.search(r"<!-- printed: adapter, times torch.*?```text\n(.*?)\n\n", text, re.S)
+    assert printed is not None, f"{name} has no table of ratios"
+    lines = ["| adapter | times torch | 95% interval | result | median ms | proof |"]
+    lines.append("|---|--:|---|---|--:|---|")
+    for line in printed[1].splitlines()[2:]:
+        adapter, median, *_, proof = cells = re.split(r" {2,}", line.strip())
+        ratio = cells[5:8] if len(cells) == 10 else [cells[5], "", ""]
+        lines.append(f"| {' | '.join([adapter, *ratio, median, proof])} |")
+    return "\n".join(lines) + "\n"
+
+
+MAKERS = {
+    "command": command_part,
+    "variables": variables_part,
+    "csv": csv_part,
+    "settings": settings_part,
+    "mistakes": mistakes_part,
+    "ratios": ratios_part,
+}
 
 
 def generated(text: str) -> str:

@@ -1,6 +1,7 @@
 """What MkDocs does here beyond its configuration.
 
-- CONTRIBUTING.md and CHANGELOG.md, which live outside this folder, are pages of the site.
+- CONTRIBUTING.md and CHANGELOG.md, which live outside this folder, are pages of the site. A link to README.md
+  leads to the repository.
 - A page that would load something from another host ends the build.
 - Roles of docstrings, ``:class:`~dlb.Name```, are shown as the name alone.
 - The entries of the catalogue of framework differences are in the navigation, by category.
@@ -9,6 +10,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ def on_config(config: Any) -> Any:
     text = (folder / "index.md").read_text(encoding="utf-8")
     sections: list[Any] = [CATALOGUE + "index.md"]
     for heading, body in re.findall(r"^## (.+)\n((?:(?!## ).*\n?)*)", text, re.M):
-        entries = re.findall(r"^\| \[([\w-]+)\]\(([\w-]+\.md)\)", body, re.M)
+        entries = re.findall(r"^\| \[([^\]]+)\]\(([\w-]+\.md)\)", body, re.M)
         if entries:
             sections.append({heading: [{name: CATALOGUE + page} for name, page in entries]})
     for item in config["nav"]:
@@ -51,10 +53,21 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links to those files lead to their pages."""
+    """Links to those files lead to their pages, and those to the README to the repository."""
+    address = repository()
+    markdown = re.sub(
+        r"\[([^]]+)\]\((\.\./)+README\.md\)", rf"[\1]({address})" if address else r"\1", markdown
+    )
     for name, target in ROOT_PAGES.items():
         markdown = re.sub(rf"\]\((\.\./)+{name}", f"]({up(page.file.src_uri)}{target}", markdown)
     return markdown
+
+
+def repository() -> str:
+    """The address of the repository that this is a checkout of; empty if it has none that a browser opens."""
+    asked = ["git", "-C", str(ROOT), "remote", "get-url", "origin"]
+    address = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+    return address.removesuffix(".git") if address.startswith("https://") else ""
 
 
 def up(source: str) -> str:

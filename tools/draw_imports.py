@@ -1,4 +1,4 @@
-"""Draws which room of the core imports which: docs/explanation/imports.svg.
+"""Draws which room of dlb-core and dlb-graph imports which: docs/explanation/imports.svg.
 
     python tools/draw_imports.py
 
@@ -18,14 +18,16 @@ TARGET = Path(__file__).parents[1] / "docs" / "explanation" / "imports.svg"
 
 
 def room(module: str) -> str:
-    """The part of the core that a module belongs to; dlb-worker is one part."""
+    """The part of the core or of dlb-graph that a module belongs to; dlb-worker is one part."""
     top, *rest = module.split(".")
-    return "dlb_worker" if top == "dlb_worker" else (rest[0] if rest else "")
+    if top == "dlb_worker" or not rest:
+        return top if top == "dlb_worker" else ""
+    return f"graph: {rest[0]}" if top == "dlb_graph" else rest[0]
 
 
 def edges() -> list[tuple[str, str]]:
     """Rooms that import each other, those of types for a checker left out."""
-    graph = grimp.build_graph("dlb", "dlb_worker", exclude_type_checking_imports=True)
+    graph = grimp.build_graph("dlb", "dlb_graph", "dlb_worker", exclude_type_checking_imports=True)
     found = set()
     for module in graph.modules:
         for imported in graph.find_modules_directly_imported_by(module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dlb.workload import (
+from dlb_graph.workload import (
     LRN,
     LSTM,
     Add,

@@ -11,10 +11,9 @@ from dlb.capabilities import (
     capabilities_of,
     check_capabilities,
     check_export,
-    check_user_models,
 )
 from dlb.errors import UnsupportedError, WorkerError
-from dlb.workload import (
+from dlb_graph.workload import (
     SGD,
     Adam,
     BatchNorm,
@@ -31,7 +30,8 @@ from dlb.workload import (
     SquaredError,
     Workload,
 )
-from dlb.workload.files import load
+from dlb_graph.workload.files import load
+from dlb_port.session import check_user_models
 from dlb_worker.contract import FEATURES
 
 MLP = load("lenet5")

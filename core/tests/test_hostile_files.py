@@ -26,9 +26,9 @@ from hypothesis import strategies as st
 from dlb import cli, record
 from dlb.errors import DlbError
 from dlb.proof.certificate import read as read_certificate
-from dlb.proof.input_arrays import read_arrays
-from dlb.proof.port.weight_map import read_map
-from dlb.workload import files
+from dlb_graph.pairs.input_arrays import read_arrays
+from dlb_graph.workload import files
+from dlb_port.weight_map import read_map
 
 several = settings(
     # The profile of the tests is bounded; the other decides for itself.

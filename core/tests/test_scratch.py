@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,8 @@ def test_a_folder_is_removed_at_the_end(temporary: Path) -> None:
     with scratch_folder() as folder:
         (folder / "file").write_bytes(b"content")
         assert folder.parent == temporary and folder.name.startswith("dlb-")
+        # No other user can enter it, or reach the socket in it.
+        assert folder.stat().st_mode & 0o077 == 0
     assert not list(temporary.iterdir())
 
 
@@ -73,3 +76,21 @@ def test_what_nobody_locked_stays(temporary: Path) -> None:
     assert {path.name for path in temporary.iterdir()} == {
         "dlb-results", "dlb-file", "elsewhere", "dlb-link",
     }  # fmt: skip
+
+
+def test_an_interrupt_as_it_is_made_leaves_nothing(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It arrives when the folder is there and its lock is not."""
+    make = tempfile.mkdtemp
+
+    def interrupted(**options: str) -> str:
+        made = make(**options)
+        os.kill(os.getpid(), signal.SIGINT)
+        return made
+
+    monkeypatch.setattr(tempfile, "mkdtemp", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        with scratch_folder():
+            pytest.fail("the interrupt came too late")
+    assert not list(temporary.glob("dlb-*"))

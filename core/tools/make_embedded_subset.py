@@ -4,12 +4,13 @@ Of each class the first 200 training and the first 100 test images are chosen, b
 the original files, and the chosen ones are kept in the original order: nothing is drawn at
 random, so anyone can repeat the choice.
 
+    pip install ./plugins/dlb-data
     dlb data fetch fashion-mnist
     python tools/make_embedded_subset.py
 
 The IDX bytes are the same wherever this is run. The compressed bytes are the same wherever Python
 uses the original zlib (a few builds use another deflate, which compresses differently); the
-catalogue's checksums are those of the IDX bytes.
+description's checksums are those of the IDX bytes.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.data.catalogue import SplitDescription, describe
+from dlb.data.description import SplitDescription
 from dlb.data.idx import encode_idx
-from dlb.data.load import load
+from dlb.data.load import load_described
+from dlb.data.registry import data_set
 
 TARGET = Path(__file__).parents[1] / "src" / "dlb" / "data" / "embedded" / "fashion-mnist-subset"
 PER_CLASS = {"train": 200, "test": 100}
@@ -50,7 +52,7 @@ def compress(content: bytes) -> bytes:
 
 
 def write(folder: Path, name: str, array: npt.NDArray[Any]) -> None:
-    """Write one file and print its line for the catalogue."""
+    """Write one file and print its line for the description."""
     content = encode_idx(array)
     compressed = compress(content)
     (folder / f"{name}.gz").write_bytes(compressed)
@@ -60,7 +62,7 @@ def write(folder: Path, name: str, array: npt.NDArray[Any]) -> None:
 
 def make_split(folder: Path, split: SplitDescription) -> None:
     """Write the two files of one split."""
-    full = load("fashion-mnist", split.name)
+    full = load_described(data_set("fashion-mnist"), split.name)
     chosen = first_of_each_class(full.labels, PER_CLASS[split.name])
     write(folder, split.images, full.images[chosen, 0])
     write(folder, split.labels, full.labels[chosen].astype(np.uint8))
@@ -72,7 +74,7 @@ def main() -> None:
     parser.add_argument("--target", type=Path, default=TARGET, help="folder to write in")
     target: Path = parser.parse_args().target
     target.mkdir(parents=True, exist_ok=True)
-    for split in describe("fashion-mnist").splits:
+    for split in data_set("fashion-mnist").splits:
         make_split(target, split)
 
 

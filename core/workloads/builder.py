@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dlb import workload as W
+from dlb_graph import workload as W
 
 __all__ = ["Net"]
 

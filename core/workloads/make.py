@@ -1,6 +1,6 @@
 """Writes the workloads that come with dlb: ``python core/workloads/make.py``.
 
-The files in ``core/src/dlb/workload/shipped`` are what is read and hashed; what repeats in them is
+The files in ``graph/src/dlb_graph/workload/shipped`` are what is read and hashed; what repeats in them is
 written down once here. ``lenet5`` is written by hand.
 """
 
@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dlb import workload as W
-from dlb.workload.files import check, shipped_folder, to_document
+from dlb_graph import workload as W
+from dlb_graph.workload.files import check, shipped_folder, to_document
 from networks import WORKLOADS
 
 

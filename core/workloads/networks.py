@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from builder import Net
 
-from dlb import workload as W
+from dlb_graph import workload as W
 
 __all__ = ["WORKLOADS"]
 

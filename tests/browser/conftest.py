@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "core" / "tests" / "report"))
+sys.path.insert(0, str(ROOT / "plugins" / "dlb-report" / "tests"))
 
 
 @pytest.fixture(scope="session")
@@ -63,14 +63,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Reports as files: an ordinary one, two folders next to each other, and one of hostile results."""
     from example_results import hostile, ordinary
 
-    import dlb
+    import dlb_report
 
     folder = tmp_path_factory.mktemp("reports")
     one, other = ordinary(folder / "one"), ordinary(folder / "other", deviates="tf")
     bad = hostile(folder / "bad")
     found = {name: folder / f"{name}.html" for name in ("ordinary", "two", "hostile")}
-    dlb.make_report(one, found["ordinary"])
-    dlb.make_report([one, other], found["two"])
+    dlb_report.make_report(one, found["ordinary"])
+    dlb_report.make_report([one, other], found["two"])
     with pytest.warns(UserWarning):
-        dlb.make_report(bad, found["hostile"], limit=50)
+        dlb_report.make_report(bad, found["hostile"], limit=50)
     return found

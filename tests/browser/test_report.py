@@ -144,12 +144,12 @@ def test_the_keyboard_reaches_all(browser: Browser, pages: dict[str, Path]) -> N
 def test_many_rows_are_searched(browser: Browser, tmp_path: Path) -> None:
     from example_results import certificate, run
 
-    import dlb
+    import dlb_report
 
     for number in range(30):
         adapter = "torch" if number % 3 else "tf"
         run(tmp_path, adapter, certificate([adapter]), number)
-    dlb.make_report(tmp_path, tmp_path / "r.html", limit=2)
+    dlb_report.make_report(tmp_path, tmp_path / "r.html", limit=2)
     with browser.new_context(viewport=DESK) as context:  # type: ignore[arg-type]
         page = context.new_page()
         watched = Watched(page, tmp_path / "r.html")

@@ -61,6 +61,7 @@ NAMED = ("--input-shape", "image=3,4,4", "--input-shape", "scale=1")
 #: The training programs of both models.
 OWN_STEPS = ("--program", "momentum", "momentum")
 WRONG = "deviates"
+RIGHT = ("proven", "within rounding")
 PORTS = (
     port("gru", "torch:make", "tf:make", "stacked GRUs, one layer and two"),
     port(
@@ -162,7 +163,7 @@ PORTS = (
         "slopes that are not shared",
         *IMAGE,
         proof="refused",
-        says="p_re_lu.alpha of PReLU, [5, 8, 8]",
+        says="p_re_lu.alpha of PReLU(shared_axes=None), [5, 8, 8]",
     ),
     port(
         "weight_norm", "torch:make", "tf:make", "normalised weights, compared as they act", *SERIES
@@ -173,6 +174,114 @@ PORTS = (
     port("attention", "torch:make", "tf:make", "two layers of attention"),
     port("attention", "torch:three_matrices", "tf:make", "three matrices, and a layer"),
     port("attention", "tf:make", "torch:one_matrix", "a layer, and one matrix"),
+    port("grouped_query", "torch:make", "tf:make", "heads that share keys and values, and a layer"),
+    port("grouped_query", "tf:written", "torch:repeated", "written out in both"),
+    port("grouped_query", "torch:make", "tf:einsum", "written out, with an axis of heads"),
+    port(
+        "grouped_query",
+        "torch:tiled",
+        "tf:make",
+        "keys and values tiled, not repeated",
+        proof=WRONG,
+        check="layers",
+        says="attention, Attention",
+    ),
+    port(
+        "grouped_query",
+        "torch:make",
+        "tf:tiled",
+        "the same, written out",
+        proof=WRONG,
+        check="layers",
+        says="Attention(tile=True",
+    ),
+    port(
+        "grouped_query",
+        "torch:make",
+        "tf:other_groups",
+        "two heads of eight for four of four",
+        proof=WRONG,
+        check="layers",
+        says="head_dim=8, num_query_heads=2",
+    ),
+    port("lora", "torch:make", "tf:make", "additions of low rank, as layers"),
+    port("lora", "tf:make", "torch:derived", "additions of low rank, as parameters"),
+    port(
+        "lora",
+        "torch:alpha_only",
+        "tf:make",
+        "not divided by the rank",
+        proof=WRONG,
+        check="layers",
+        says="Layers(scale=8.0)",
+    ),
+    port(
+        "lora",
+        "torch:make",
+        "tf:option",
+        "an alpha that Keras loses",
+        proof=WRONG,
+        check="layers",
+        says="lora_alpha=2",
+    ),
+    port(
+        "lora",
+        "torch:trained",
+        "tf:make",
+        "the base is trained",
+        proof=WRONG,
+        check="gradients",
+        says="'0.base.weight' is trained in torch only",
+    ),
+    port("stacked", "torch:make", "tf:make", "layers, and slices of an array"),
+    port("stacked", "torch:stacked", "tf:separate", "slices of an array, and layers"),
+    port("stacked", "torch:states", "tf:separate", "states that torch stacked, and layers"),
+    port("stacked", "torch:states", "tf:make", "slices of arrays that lie in other ways"),
+    port(
+        "stacked",
+        "torch:make",
+        "tf:swapped",
+        "two slices exchanged",
+        proof=WRONG,
+        check="layers",
+        says="'stack' Stack of tf",
+    ),
+    port(
+        "stacked",
+        "torch:stacked",
+        "tf:relu",
+        "another activation between slices of both",
+        proof=WRONG,
+        check="layers",
+        says="'stack' Stack of tf",
+    ),
+    port(
+        "reference_in_float32",
+        "torch:coarse",
+        "tf:make",
+        "a reference that lacks digits in float32",
+        proof=WRONG,
+        check="forward float32",
+        says="torch: ",
+    ),
+    port(
+        "reference_in_float32",
+        "torch:failing",
+        "tf:make",
+        "a reference that cannot run in float32",
+        proof="unproven",
+        check="forward float32",
+        says="torch: RuntimeError: this kernel has no float32",
+    ),
+    port(
+        "reference_in_float32",
+        "tf:make",
+        "torch:coarse",
+        "a port that lacks digits in float32",
+        proof=WRONG,
+        check="forward float32",
+        says="",
+    ),
     port("relu6", "torch:make", "tf:make", "bounded activations", *IMAGE),
     port(
         "relu6",
@@ -193,6 +302,45 @@ PORTS = (
         proof=WRONG,
         check="layers",
         says="'re_lu' ReLU",
+    ),
+    port("padded_pooling", "torch:make", "tf:make", "a pooling with a border", *IMAGE),
+    port(
+        "padded_pooling",
+        "torch:make",
+        "tf:zeros",
+        "the border padded with zeros",
+        *IMAGE,
+        proof=WRONG,
+        check="layers",
+        says="ZeroPadding2D",
+    ),
+    port(
+        "narrow_norm",
+        "torch:make",
+        "tf:make",
+        "a normalisation in float32",
+        proof="within rounding",
+        check="layers",
+        says="rounding to float32 there",
+    ),
+    port(
+        "narrow_norm",
+        "torch:make",
+        "tf:ten_times",
+        "ten times its epsilon",
+        proof=WRONG,
+        check="layers",
+        says="Norm(epsilon=1e-05)",
+    ),
+    port("own_blocks", "torch:make", "tf:make", "parameters of one's own in blocks that repeat"),
+    port(
+        "own_blocks",
+        "torch:make",
+        "tf:largest",
+        "another norm in such a block",
+        proof=WRONG,
+        check="layers",
+        says="Rescale(largest=True)",
     ),
     port("branch", "torch:make", "tf:make", "two branches"),
     port(
@@ -298,6 +446,51 @@ PORTS = (
         proof=WRONG,
         check="settings",
         says="0.8 of channels at 'spatial_dropout2d' of tf",
+    ),
+    port(
+        "stochastic_depth",
+        "torch:make",
+        "tf:make",
+        "samples skip a block",
+        proof="unproven",
+        check="forward, training",
+        says="'drop_path' DropPath(drop_prob=0.25)",
+    ),
+    port(
+        "stochastic_depth",
+        "tf:as_dropout",
+        "torch:make",
+        "a layer, and a dropout of samples",
+        proof="unproven",
+        check="forward, training",
+        says="'drop_path' DropPath(drop_prob=0.25)",
+    ),
+    port(
+        "stochastic_depth",
+        "torch:make",
+        "tf:other_rate",
+        "the rate of what is kept",
+        proof=WRONG,
+        check="settings",
+        says="0.25 of samples at 'drop_path' of torch and 0.75 of samples at 'drop_path' of tf",
+    ),
+    port(
+        "stochastic_depth",
+        "torch:make",
+        "tf:not_scaled",
+        "what is kept is not scaled",
+        proof=WRONG,
+        check="settings",
+        says="of samples, not scaled at 'drop_path' of tf",
+    ),
+    port(
+        "stochastic_depth",
+        "torch:make",
+        "tf:of_elements",
+        "dropout of elements",
+        proof=WRONG,
+        check="settings",
+        says="0.25 of elements at 'dropout' of tf",
     ),
     port(
         "functional_dropout",
@@ -529,12 +722,21 @@ def outcome(case: Case, result: Mapping[str, Any] | str) -> tuple[str, str, str]
     if isinstance(result, str):
         return "refused", "", result.partition("; output: ")[0]
     certificate = msgspec.convert(result["certificate"], Certificate)
-    proof = certificate.status(case.models[1].partition(":")[0])
+    second = case.models[1].partition(":")[0]
+    judged = {name: certificate.status(name) for name in certificate.judged_adapters}
+    # The reference is judged if it is what is wrong.
+    at_fault = next((name for name in judged if judged[name] not in RIGHT), second)
+    proof = judged[at_fault]
     failed = [each for each in certificate.checks if each.verdict != "passed"]
     found = next(
         (each for each in failed if each.check == case.check), failed[0] if failed else None
     )
-    return proof, found.check if found else "", describe(found) if found else ""
+    text = describe(found) if found else ""
+    return (
+        proof,
+        found.check if found else "",
+        text if at_fault == second else f"{at_fault}: {text}",
+    )
 
 
 def main() -> None:

@@ -75,8 +75,9 @@ def test_a_record_fits_the_shipped_schema(document: dict, adapter: str) -> None:
 def test_the_exported_model_reaches_the_recorded_accuracy(
     records: dict[str, record.Record], out: Path, adapter: str
 ) -> None:
-    from dlb.data.load import load, normalise
-    from dlb.workload import files
+    from dlb.data.load import load_described, normalise
+    from dlb.data.registry import data_set
+    from dlb_graph.workload import files
 
     one = records[adapter]
     assert one.exported is not None and one.quality is not None
@@ -84,7 +85,7 @@ def test_the_exported_model_reaches_the_recorded_accuracy(
     onnx.checker.check_model(onnx.load(str(path)), full_check=True)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     described = files.load("lenet5").data
-    test = load(described.name, "test")
+    test = load_described(data_set(described.name), "test")
     inputs = normalise(test.images, described.mean, described.std, "float32")
     name, batch = session.get_inputs()[0].name, one.options.batch_size
     padded = np.resize(inputs, (-(-len(inputs) // batch) * batch, *inputs.shape[1:]))
@@ -113,14 +114,6 @@ def test_a_float64_run_is_proven(dlb: Dlb, tmp_path: Path, adapter: str) -> None
     words = ("--dtype", "float64", "--steps", "3", "--batch-size", "16", "--input", "memory")
     done = dlb("run", "lenet5", "--on", adapter, *words, *ONE_THREAD, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr + done.stdout
-
-
-@pytest.mark.parametrize("adapter", ADAPTERS)
-def test_an_adapters_own_export_can_be_had(dlb: Dlb, tmp_path: Path, adapter: str) -> None:
-    path = tmp_path / "model.onnx"
-    done = dlb("export", "lenet5", str(path), "--from", adapter)
-    assert done.returncode == 0, done.stderr
-    onnx.checker.check_model(onnx.load(str(path)), full_check=True)
 
 
 def test_lists_name_what_is_installed(dlb: Dlb) -> None:

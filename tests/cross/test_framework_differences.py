@@ -41,6 +41,18 @@ def test_some_framework_differs_in_every_entry(catalogue: ModuleType, measured: 
     assert list(catalogue.without_difference(measured)) == []
 
 
+def test_what_is_written_instead_agrees(catalogue: ModuleType, measured: Any) -> None:
+    assert list(catalogue.wrong_instead(measured)) == []
+    right = {
+        name: set(entry.right) for name, entry in catalogue.read_entries().items() if entry.right
+    }
+    assert {name: set(own) for name, own in measured.right.items()} == right and len(right) >= 15
+    spoilt = copy.deepcopy(measured)
+    spoilt.right["same-padding"]["tf"] = measured.distances["same-padding"]["tf"]
+    (line,) = catalogue.wrong_instead(spoilt)
+    assert line == "same-padding, tf: what is right is 1.7e+00 apart"
+
+
 def larger(recorded: Any) -> None:
     apart = recorded.distances["same-padding"]["tf"]
     recorded.distances["same-padding"]["tf"] = type(apart)(1.4, apart.largest)

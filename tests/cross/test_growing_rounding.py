@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import json
 
-from conftest import ADAPTERS, ROOT, Dlb
+import msgspec
+
+from conftest import ADAPTERS, ROOT, Prove
+from dlb.catalogue import load_workload
 
 DEEP = ROOT / "tests" / "seeded_faults" / "workloads" / "deep.toml"
 
 
-def test_trajectories_are_compared_as_far_as_rounding_allows(dlb: Dlb) -> None:
-    done = dlb(
-        "verify",
-        str(DEEP),
-        "--group",
-        "trajectory",
-        "--group",
-        "float32",
-        "--threads",
-        "1",
-        "--json",
-    )
-    assert done.returncode == 0, done.stderr + done.stdout[-3000:]
-    checks = json.loads(done.stdout)["certificate"]["checks"]
+def test_trajectories_are_compared_as_far_as_rounding_allows(prove: Prove) -> None:
+    certificate = prove(load_workload(str(DEEP)), groups=("trajectory", "float32"))
+    assert not certificate.failures
+    assert {result.verdict for result in certificate.checks} == {"passed"}
+    checks = json.loads(msgspec.json.encode(certificate))["checks"]
     across = [result for result in checks if result["check"] == "trajectories"]
     assert {result["adapter"] for result in across} == set(ADAPTERS)
     for result in across:

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+import onnx
 import pytest
+from msgspec.structs import replace
 
-from conftest import ADAPTERS, ONE_THREAD, Dlb
-from dlb.catalogue import load_workload
-from dlb.imported import import_file
-from dlb.workload import Attention, type_name
+from conftest import ADAPTERS, Dlb, Prove
+from dlb.catalogue import load_with_file, load_workload
+from dlb.proof.checks.file import check_file
+from dlb_graph.files.read import import_file
+from dlb_graph.workload import Attention, type_name
 
 
-def test_an_export_comes_back_and_is_proven_on_every_adapter(dlb: Dlb, tmp_path: Path) -> None:
+def test_an_export_comes_back_and_is_proven_on_every_adapter(
+    dlb: Dlb, prove: Prove, tmp_path: Path
+) -> None:
     """TensorFlow's, whose weights and maps lie in an order of their own."""
     path = tmp_path / "lenet5.onnx"
     done = dlb("export", "lenet5", str(path), "--from", "tf", "--seed", "3")
     assert done.returncode == 0, done.stderr
-    found = [each.layer for each in import_file(path).workload.model.nodes]
+    workload, imported = load_with_file(str(path))
+    found = [each.layer for each in workload.model.nodes]
     wanted = [each.layer for each in load_workload("lenet5").model.nodes]
     assert list(map(type_name, found)) == list(map(type_name, wanted))
-    on = [word for adapter in ADAPTERS for word in ("--on", adapter)]
-    words = (*on, *ONE_THREAD, "--steps", "3", "--batch-size", "8", "--json")
-    done = dlb("verify", str(path), *words)
-    assert done.returncode == 0, done.stderr + done.stdout[-3000:]
-    document = json.loads(done.stdout)
-    assert document["proven"] is True
-    first = [each for each in document["certificate"]["checks"] if each["check"] == "file"]
-    assert [each["adapter"] for each in first] == list(ADAPTERS)
-    assert {each["verdict"] for each in first} == {"passed"}
+    workload = replace(workload, batch_size=8)
+    certificate = prove(workload, imported, trajectory_steps=3)
+    assert {certificate.status(adapter) for adapter in ADAPTERS} == {"proven"}
+    first = [each for each in certificate.checks if each.check == "file"]
+    assert [each.adapter for each in first] == list(ADAPTERS)
+    assert {each.verdict for each in first} == {"passed"}
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
@@ -40,8 +42,9 @@ def test_layers_of_transformers_come_back_however_they_are_written_out(
     path = tmp_path / "patches.onnx"
     done = dlb("export", str(workload), str(path), "--from", adapter)
     assert done.returncode == 0, done.stderr
+    onnx.checker.check_model(onnx.load(str(path)), full_check=True)
     found = import_file(path)
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     wanted = load_workload(str(workload)).model.nodes
     assert [type_name(each.layer) for each in found.workload.model.nodes] == [
         type_name(each.layer) for each in wanted

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from conftest import ADAPTERS
-from dlb import workload as W
-from dlb.adapters import AdapterEnvironment, find_adapters
-from dlb.execution.run import run
-from dlb.execution.workers import Workers, start_workers
-from dlb.progress import Silent
+from conftest import ADAPTERS, Prove
+from dlb.execution.workers import Workers
 from dlb.proof.certificate import CHECK_GROUPS, Certificate, CheckGroup
 from dlb.report.sentences import describe
-from dlb.request import Request
-from dlb.samples import SYNTHETIC
-from dlb.supervision import Launch
-from dlb.workload.files import to_document
 from dlb_conformance.models import CLASSES, chain
 from dlb_conformance.random_models import models
+from dlb_graph import workload as W
+from dlb_graph.workload.files import to_document
+from dlb_graph.workload.model import SYNTHETIC
 
 STEPS = 5
 #: These take many seconds a model, and have fewer.
@@ -70,26 +63,6 @@ SCHEDULES = st.one_of(
 )
 
 
-@pytest.fixture(scope="module")
-def environments(home: Path) -> list[AdapterEnvironment]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DLB_HOME", str(home))
-        return find_adapters(ADAPTERS)
-
-
-@pytest.fixture(scope="module")
-def workers(
-    environments: list[AdapterEnvironment], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Workers]]:
-    """Workers of every adapter, for one model after the other."""
-    with ExitStack() as stack:
-        started = {}
-        for one in environments:
-            launch = Launch(one.adapter, one.python, tmp_path_factory.mktemp(one.adapter))
-            started[one.adapter] = stack.enter_context(start_workers(launch, seed=0))
-        yield started
-
-
 def layer_types(workers: dict[str, Workers]) -> frozenset[str]:
     """Types of layers that every adapter has."""
     described = [
@@ -106,12 +79,12 @@ def test_random_models_are_the_same(
     groups: frozenset[CheckGroup],
     count: int,
     derandomize: bool,
-    environments: list[AdapterEnvironment],
+    prove: Prove,
     workers: dict[str, Workers],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     types = layer_types(workers)
-    assert types == set(W.layer_types())
+    assert types == set(W.LAYERS)
     found: list[Certificate] = []
     began = time.monotonic()
 
@@ -130,10 +103,10 @@ def test_random_models_are_the_same(
         schedule=SCHEDULES,
         seed=st.integers(0, 2**16),
     )
-    def prove(model: W.Model, optimizer: W.Optimizer, schedule: W.Schedule, seed: int) -> None:
-        found.append(proven(model, optimizer, schedule, seed, groups, environments, workers))
+    def prove_one(model: W.Model, optimizer: W.Optimizer, schedule: W.Schedule, seed: int) -> None:
+        found.append(proven(model, optimizer, schedule, seed, groups, prove))
 
-    prove()
+    prove_one()
     assert len(found) >= count
     with capsys.disabled():
         print(f"\n{len(found)} models in {time.monotonic() - began:.0f} s; worst")
@@ -186,9 +159,9 @@ def added_to_itself() -> W.Model:
     "make", [pooled_up, normalised, narrow, normalised_responses, added_to_itself]
 )
 def test_models_that_once_looked_different_are_the_same(
-    make: Callable[[], W.Model], environments: list[AdapterEnvironment], workers: dict[str, Workers]
+    make: Callable[[], W.Model], prove: Prove
 ) -> None:
-    proven(make(), W.Adam(), W.Constant(), 0, COMPUTED, environments, workers)
+    proven(make(), W.Adam(), W.Constant(), 0, COMPUTED, prove)
 
 
 def proven(
@@ -197,8 +170,7 @@ def proven(
     schedule: W.Schedule,
     seed: int,
     groups: frozenset[CheckGroup],
-    environments: list[AdapterEnvironment],
-    workers: dict[str, Workers],
+    prove: Prove,
 ) -> Certificate:
     """What was compared on every adapter, all of which passed."""
     workload = W.Workload(
@@ -209,20 +181,7 @@ def proven(
         schedule=schedule,
         model=model,
     )
-    request = Request(
-        workload=workload,
-        environments=environments,
-        out=None,
-        batch_size=workload.batch_size,
-        steps=2,
-        warmup=0,
-        threads=1,
-        seed=seed,
-        command="verify",
-        groups=groups,
-        trajectory_steps=STEPS,
-    )
-    certificate = run(request, Silent(), workers).certificate
+    certificate = prove(workload, groups=groups, steps=2, trajectory_steps=STEPS, seed=seed)
     what = f"seed {seed} of {json.dumps(to_document(workload))}"
     assert not certificate.failures, f"{certificate.failures}: {what}"
     wrong = [one for one in certificate.checks if one.verdict != "passed"]

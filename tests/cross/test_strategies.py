@@ -15,12 +15,14 @@ import pytest
 
 from conftest import ONE_THREAD, ROOT, Dlb
 
-STRATEGIES = {
-    "torch": "ddp",
-    "tf": "multi_worker_mirrored",
-    "mxnet": "dist_sync",
-    "chainer": "chainermn",
-}
+STRATEGIES = [
+    ("torch", "ddp"),
+    ("tf", "multi_worker_mirrored"),
+    ("mxnet", "dist_sync"),
+    ("chainer", "chainermn"),
+]
+#: Workers that hold parts of parameters, and workers that are one process.
+OTHERS = [("torch", "fsdp"), ("tf", "mirrored")]
 
 
 #: Small, and with convolutions.
@@ -31,9 +33,11 @@ WORKLOADS = [
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-@pytest.mark.parametrize("adapter", STRATEGIES)
-def test_two_workers_equal_one(dlb: Dlb, tmp_path: Path, adapter: str, workload: str) -> None:
-    words = ("--strategy", STRATEGIES[adapter], "--workers", "2", "--steps", "12", *ONE_THREAD)
+@pytest.mark.parametrize(("adapter", "strategy"), [*STRATEGIES, *OTHERS])
+def test_two_workers_equal_one(
+    dlb: Dlb, tmp_path: Path, adapter: str, strategy: str, workload: str
+) -> None:
+    words = ("--strategy", strategy, "--workers", "2", "--steps", "12", *ONE_THREAD)
     done = dlb("run", workload, "--on", adapter, *words, "--out", str(tmp_path), "--json")
     assert done.returncode == 0, done.stderr + done.stdout[-3000:]
     checks = json.loads(done.stdout)["certificate"]["checks"]
@@ -55,19 +59,19 @@ def test_masks_are_of_each_workers_own_samples(dlb: Dlb) -> None:
 #: A peer that is killed closes its connections; one that is stopped does not.
 LOST = [
     pytest.param(
-        adapter, sent, id=f"{adapter}-{name}", marks=[] if name == default else [pytest.mark.long]
+        *of, sent, id=f"{'-'.join(of)}-{name}", marks=[] if name == default else [pytest.mark.long]
     )
-    for adapter, default in zip(STRATEGIES, ("killed", "stopped", "", ""))
+    for of, default in zip([*STRATEGIES, *OTHERS[:1]], ("killed", "stopped", "", "", ""))
     for name, sent in (("killed", signal.SIGKILL), ("stopped", signal.SIGSTOP))
 ]
 
 
-@pytest.mark.parametrize(("adapter", "sent"), LOST)
+@pytest.mark.parametrize(("adapter", "strategy", "sent"), LOST)
 def test_a_lost_peer_ends_the_run(
-    home: Path, tmp_path: Path, adapter: str, sent: signal.Signals
+    home: Path, tmp_path: Path, adapter: str, strategy: str, sent: signal.Signals
 ) -> None:
     """Whatever the framework would do: noticed within 10 s, all ended within 10 s more."""
-    words = ["--strategy", STRATEGIES[adapter], "--workers", "2", "--epochs", "1000", *ONE_THREAD]
+    words = ["--strategy", strategy, "--workers", "2", "--epochs", "1000", *ONE_THREAD]
     command = [str(Path(sys.executable).parent / "dlb"), "run", "lenet5", "--on", adapter]
     process = subprocess.Popen(
         [*command, *words, "--out", str(tmp_path)],

@@ -18,10 +18,12 @@ from distributed import Client, LocalCluster
 from dlb import record
 from dlb.adapters import find_adapters
 from dlb.catalogue import load_with_file
-from dlb.execution.executors import sweep_on
-from dlb.execution.measure import Plan
-from dlb.matrix import Settings, axes_of, make_cells
 from dlb.progress import Silent
+from dlb.resolver import Resolver
+from dlb.settings import Settings
+from dlb_measure.executors import sweep_on
+from dlb_measure.matrix import axes_of, make_cells
+from dlb_measure.plan import Plan
 from dlb_submitit.plugin import SubmititExecutor
 
 MLP = Path(__file__).parents[2] / "core" / "tests" / "workloads" / "mlp.toml"
@@ -100,17 +102,12 @@ def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
 def test_a_sweep_by_submitit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its local processes stand for Slurm's: jobs are written, started and read in the same way."""
     monkeypatch.chdir(tmp_path)
-    workload, imported = load_with_file(str(MLP))
     out = tmp_path / "results"
     matrix = make_cells(
-        workload,
-        imported,
+        Resolver(*load_with_file(str(MLP)), out=out),
         find_adapters(["example"]),
         axes_of({"batch_size": list(SIZES[:2])}),
         Settings(threads=1, steps=20),
-        out,
-        most=10,
-        skip_refused=False,
     )
     executor = SubmititExecutor("timeout_min=5", "local")
     swept = sweep_on(executor, matrix.cells, Plan(rounds=1, repeats=0), Silent())

@@ -8,8 +8,10 @@ Measuring runs in the core's environment and needs the four frameworks' environm
 finds them (DLB_HOME). Writing the pages needs no framework.
 
 An entry is a TOML file in ``entries/``: what it is (``title``, ``category``), what the definition says
-and what dlb does (``says``, ``dlb``), and scripts that print one list of numbers each: the
-``definition`` in NumPy, and one for each of the ``frameworks``. Each begins with the lines of
+and what dlb does (``says``, in one ``sentence``, ``dlb``), the names that a program calls (``api``), what to
+write ``instead``, how often it ``bites`` (3: nearly everybody who uses these names; 2: many; 1: few, or by
+rounding alone), and scripts that print one list of numbers each: the ``definition`` in NumPy, one for each of
+the ``frameworks``, and of some what is ``right`` instead, which must agree. Each begins with the lines of
 ``given``. Two that are no further apart than ``rounding`` (relative L2, 1e-12 by default) agree.
 """
 
@@ -17,13 +19,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -56,21 +59,33 @@ CATEGORIES = {
 }
 #: Seconds that all scripts of one framework may take; one of torch's compiles.
 TIME_LIMIT = 600
+#: After the name of an entry, that of the script of what is right.
+_RIGHT = "--right"
 #: By what part a measured distance may differ from the recorded one.
 SAME = 0.1
 
 
-class Entry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """One file. ``frameworks`` has a script by adapter's name."""
+class Entry(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """One file. ``frameworks`` and ``right`` have a script by adapter's name."""
 
     title: str
     category: str
     says: str
     dlb: str
+    bites: Literal[1, 2, 3]
+    api: tuple[str, ...]
+    instead: str
     definition: str
     frameworks: dict[str, str]
     given: str = ""
     rounding: float = 1e-12
+    right: dict[str, str] = {}
+    sentence: str = ""
+
+    @property
+    def short(self) -> str:
+        """In one sentence; that which it says first, if that is enough."""
+        return self.sentence or " ".join(re.split(r"(?<=[.)]) (?=[A-Z`(])", self.says)[:1])
 
 
 class Distance(msgspec.Struct, frozen=True):
@@ -90,10 +105,12 @@ class Measured(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     Attributes:
         versions: of each framework's distributions, by adapter.
         distances: by entry and adapter.
+        right: of what is written instead, by entry and adapter.
     """
 
     versions: dict[str, dict[str, str]]
     distances: Distances
+    right: Distances
 
 
 def read_entries() -> Entries:
@@ -143,11 +160,13 @@ def measure(entries: Entries) -> Measured:
     defined = run(sys.executable, definitions)["printed"]
     versions: dict[str, dict[str, str]] = {}
     distances: Distances = {name: {} for name in entries}
+    right: Distances = {}
     for framework, (_, distributions) in FRAMEWORKS.items():
         scripts = {
-            name: entry.given + entry.frameworks[framework]
+            f"{name}{kind}": entry.given + codes[framework]
             for name, entry in entries.items()
-            if framework in entry.frameworks
+            for kind, codes in (("", entry.frameworks), (_RIGHT, entry.right))
+            if framework in codes
         }
         environment = environments.find(framework)
         if environment is None:
@@ -156,11 +175,13 @@ def measure(entries: Entries) -> Measured:
             )
         found = run(str(environment.python), scripts, distributions)
         versions[framework] = found["versions"]
-        for name, printed in found["printed"].items():
-            apart = distance(name, np.array(printed), np.array(defined[name]))
+        for script, printed in found["printed"].items():
+            name = script.removesuffix(_RIGHT)
+            apart = distance(script, np.array(printed), np.array(defined[name]))
             agrees = apart.relative_l2 <= entries[name].rounding
-            distances[name][framework] = None if agrees else apart
-    return Measured(versions, distances)
+            kept = distances[name] if script == name else right.setdefault(name, {})
+            kept[framework] = None if agrees else apart
+    return Measured(versions, distances, right)
 
 
 def distance(name: str, printed: np.ndarray, defined: np.ndarray) -> Distance:
@@ -180,10 +201,20 @@ def without_difference(measured: Measured) -> Iterator[str]:
             yield f"{name}: no framework differs"
 
 
+def wrong_instead(measured: Measured) -> Iterator[str]:
+    """Scripts of what is right that do not agree with the definition."""
+    for name, distances in measured.right.items():
+        for framework, apart in distances.items():
+            if apart is not None:
+                yield f"{name}, {framework}: what is right is {apart.relative_l2:.1e} apart"
+
+
 def changes(recorded: Measured, now: Measured) -> Iterator[str]:
     """What ``measured.json`` records that is not so now."""
     for name in sorted(recorded.distances.keys() ^ now.distances.keys()):
         yield f"{name}: in measured.json or in entries/, and not in both"
+    if recorded.right != now.right:
+        yield "what is right instead: recorded and measured differ"
     for name in sorted(recorded.distances.keys() & now.distances.keys()):
         before, after = recorded.distances[name], now.distances[name]
         for framework in sorted(before.keys() | after.keys()):
@@ -205,8 +236,16 @@ HEAD = """\
 
 Write the same layer, loss or update by hand in two frameworks, and the results differ. A default differs, or
 an attribute of the same name means something else, or a framework computes something else and offers no choice.
-Each entry is one such difference, with its size and a script for each framework that reproduces it.
+Each entry is one such difference, with its size, a script for each framework that reproduces it, and what to
+write instead.
 
+The tables begin with what nearly everybody meets who uses these names, and where the numbers are furthest
+apart. The site's search finds a page by the name of a function, such as `BatchNormalization` or
+`clip_grad_norm_`.
+
+"""
+
+METHOD = """\
 ## How it is measured
 
 A few lines of NumPy are the definition, and a few lines in each framework print the same numbers. A figure is
@@ -232,19 +271,28 @@ def pages(entries: Entries, measured: Measured) -> dict[str, str]:
 
 
 def index_page(entries: Entries, measured: Measured) -> str:
-    parts = [HEAD, "Versions:\n\n| framework | distributions |\n|---|---|\n"]
+    parts = [HEAD]
+    for category, heading in CATEGORIES.items():
+        parts.append(f"## {heading}\n\n| difference | what it is | write instead | furthest |\n")
+        parts.append("|---|---|---|---|\n")
+        own = [name for name, entry in entries.items() if entry.category == category]
+        for name in sorted(own, key=lambda name: (-entries[name].bites, -furthest(measured, name))):
+            entry = entries[name]
+            cells = entry.short.rstrip(":"), entry.instead, f"{furthest(measured, name):.1e}"
+            escaped = (cell.replace("|", r"\|") for cell in cells)
+            parts.append(f"| [{entry.title}]({name}.md) | {' | '.join(escaped)} |\n")
+        parts.append("\n")
+    parts.append(METHOD + "Versions:\n\n| framework | distributions |\n|---|---|\n")
     for framework, (title, _) in FRAMEWORKS.items():
         versions = measured.versions[framework].items()
         parts.append(f"| {title} | {', '.join(' '.join(item) for item in versions)} |\n")
-    titles = [title for title, _ in FRAMEWORKS.values()]
-    for category, heading in CATEGORIES.items():
-        parts.append(f"\n## {heading}\n\n| difference | {' | '.join(titles)} |\n")
-        parts.append("|---" * (len(titles) + 1) + "|\n")
-        for name, entry in entries.items():
-            if entry.category == category:
-                cells = " | ".join(shown(measured.distances[name], each) for each in FRAMEWORKS)
-                parts.append(f"| [{name}]({name}.md) | {cells} |\n")
     return "".join(parts)
+
+
+def furthest(measured: Measured, name: str) -> float:
+    """The largest distance of any framework."""
+    found = [each.relative_l2 for each in measured.distances[name].values() if each is not None]
+    return max(found, default=0.0)
 
 
 def shown(distances: Mapping[str, Distance | None], framework: str) -> str:
@@ -256,7 +304,12 @@ def shown(distances: Mapping[str, Distance | None], framework: str) -> str:
 
 
 def entry_page(name: str, entry: Entry, measured: Measured) -> str:
-    parts = [f"# {entry.title}\n\n{filled(entry.says)}\n\n{filled('**In dlb.** ' + entry.dlb)}\n\n"]
+    parts = [f"# {entry.title}\n\n{filled(entry.says)}\n\n"]
+    parts.append(filled(f"**Names.** {', '.join(f'`{each}`' for each in entry.api)}") + "\n\n")
+    parts.append(
+        filled(f"**Write instead.** {entry.instead[0].upper()}{entry.instead[1:]}.") + "\n\n"
+    )
+    parts.append(filled(f"**In dlb.** {entry.dlb}") + "\n\n")
     parts.append("| framework | relative L2 distance | largest difference |\n|---|---|---|\n")
     distances = measured.distances[name]
     for framework, (title, _) in FRAMEWORKS.items():
@@ -268,7 +321,10 @@ def entry_page(name: str, entry: Entry, measured: Measured) -> str:
         "\nEach script is complete. The [index](index.md#how-it-is-measured) has the method.\n"
     )
     scripts = {"Definition": entry.definition}
-    scripts |= {FRAMEWORKS[framework][0]: code for framework, code in entry.frameworks.items()}
+    for framework, code in entry.frameworks.items():
+        scripts[FRAMEWORKS[framework][0]] = code
+        if framework in entry.right:
+            scripts[f"{FRAMEWORKS[framework][0]}, right"] = entry.right[framework]
     parts += [f"\n## {title}\n\n{fenced(entry.given, code)}" for title, code in scripts.items()]
     return "".join(parts)
 
@@ -306,7 +362,7 @@ def main() -> int:
     except DlbError as error:
         print(error, file=sys.stderr)
         return 2
-    wrong = list(without_difference(now))
+    wrong = [*without_difference(now), *wrong_instead(now)]
     if arguments.check:
         wrong += changes(read_measured(), now)
     elif not wrong:

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from _pytest.mark import ParameterSet
-from dlb_seeded_faults.__main__ import find, is_right
+from dlb_seeded_faults.__main__ import find, is_right, prove
 from dlb_seeded_faults.catalogue import FAULTS
 from dlb_seeded_faults.not_found import NOT_FOUND
+from dlb_seeded_faults.reasons import Grade, grade
+from dlb_seeded_faults.worker import started
 
 import dlb
+from dlb.execution.workers import Workers
+from dlb.proof.explain import Explanation, LayerKind, OfGroup, OnlyClipping
+from dlb.proof.findings import Cause
+from dlb.proof.findings.workload import Otherwise
 from dlb.report.explanations import place_text
 
 WORKLOADS = Path(__file__).parent / "workloads"
 PROOF = Path(__file__).parents[2] / "docs" / "explanation" / "proof.md"
 TABLE = Path(__file__).parents[2] / "docs" / "explanation" / "seeded-faults.csv"
+
+
+Started = tuple[Workers, Path]
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Started]:
+    with started() as worker:
+        yield worker
 
 
 def chosen() -> Iterator[ParameterSet]:
@@ -30,8 +47,8 @@ def chosen() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.parametrize("name", chosen())
-def test_a_seeded_fault_is_found(name: str) -> None:
-    found = find(FAULTS[name], WORKLOADS)
+def test_a_seeded_fault_is_found(name: str, worker: Started) -> None:
+    found = find(FAULTS[name], WORKLOADS, worker)
     assert is_right(FAULTS[name], found), found
 
 
@@ -54,10 +71,9 @@ def test_without_a_fault_nothing_is_found(workload: str) -> None:
 
 
 @pytest.mark.parametrize("name", first_alone(NOT_FOUND), ids=lambda name: name.replace(" ", "_"))
-def test_the_limits_of_the_proof(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limits_of_the_proof(name: str, worker: Started) -> None:
     """Faults that the documentation says are not found: if one is, it belongs to the others."""
-    monkeypatch.setenv("DLB_SEEDED_FAULT", name)
-    certificate = dlb.assert_proven(WORKLOADS / "bounds.toml", ["seeded-faults"], threads=1)
+    certificate = prove(WORKLOADS / "bounds.toml", name, worker)
     assert certificate.status("seeded-faults") == "proven"
 
 
@@ -67,8 +83,8 @@ def test_the_documentation_lists_the_limits() -> None:
     assert all(f"`{name}`" in listed for name in NOT_FOUND)
 
 
-def test_the_culprit_is_named_as_described_and_as_built() -> None:
-    found = find(FAULTS["batch norm's epsilon 1e-3 for 1e-5"], WORKLOADS)
+def test_the_culprit_is_named_as_described_and_as_built(worker: Started) -> None:
+    found = find(FAULTS["batch norm's epsilon 1e-3 for 1e-5"], WORKLOADS, worker)
     assert found is not None
     assert place_text(found) == "layer norm, batch_norm(epsilon=1e-05, momentum=0.9)"
     assert found.finding is not None and found.finding.layer is not None
@@ -81,6 +97,44 @@ def test_the_table_in_the_documentation_has_every_fault_where_it_must_be_found()
     with TABLE.open(encoding="utf-8", newline="") as file:
         rows = {row["fault"]: row for row in csv.DictReader(file)}
     assert rows.keys() == FAULTS.keys()
+    graded = Counter(row["says_why"] for row in rows.values())
+    page = " ".join(TABLE.with_suffix(".md").read_text(encoding="utf-8").split())
+    for word in get_args(Grade):
+        assert f"| `{word}` | {graded[word]} |" in page
+    named = graded["exactly"] + graded["yes"]
+    assert f"names what was seeded for {named} of {len(rows)}." in page
     for name, fault in FAULTS.items():
         assert rows[name]["check"] == fault.check
         assert fault.where in rows[name]["where"]
+
+
+#: Reasons, and how much of an explanation of a bias that is left out they are.
+GRADED: list[tuple[tuple[Cause, ...], Grade]] = [
+    ((Otherwise(fields=({"bias": False},)),), "exactly"),
+    ((Otherwise(fields=({"bias": False}, {"weight": "left out"})),), "yes"),
+    ((Otherwise(fields=({"weight": "turned"},)),), "no"),
+    ((LayerKind(kind="conv"),), "no"),
+    ((OfGroup(group="weights"),), "no"),
+]
+
+
+@pytest.mark.parametrize(("reasons", "expected"), GRADED)
+def test_how_an_explanation_is_graded(reasons: tuple[Cause, ...], expected: Grade) -> None:
+    found = explanation(reasons)
+    assert grade("a bias left out", found) == expected
+
+
+def test_a_long_list_and_what_a_group_is_told_are_generic() -> None:
+    assert grade("LSTM's gates", explanation((LayerKind(kind="lstm"),))) == "generic"
+    assert grade("clip", explanation((OnlyClipping(),))) == "generic"
+
+
+def explanation(reasons: tuple[Cause, ...]) -> Explanation:
+    return Explanation(
+        adapter="torch",
+        group="layers",
+        check="isolated layers",
+        finding=None,
+        figure=None,
+        reasons=reasons,
+    )

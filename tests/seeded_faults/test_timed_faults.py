@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from _pytest.mark import ParameterSet
-from dlb_seeded_faults.audit import audit, find, started
+from dlb_seeded_faults.audit import audit, find
 from dlb_seeded_faults.plugin import NAME, TIMED_NAMES
 from dlb_seeded_faults.timed import TIMED
+from dlb_seeded_faults.worker import started
 
 from dlb.execution.workers import Workers
 
@@ -19,7 +20,7 @@ WORKLOADS = Path(__file__).parent / "workloads"
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
-    with started() as workers:
+    with started() as (workers, _):
         yield workers
 
 

@@ -1,5 +1,8 @@
 """Plugins: what is in order, and the words for what is not."""
 
+import os
+import threading
+
 import pytest
 
 import numpy_adapter
@@ -8,7 +11,7 @@ from dlb_worker.contract import FEATURES, LaunchPlan, PlanRequest, Process
 from dlb_worker.description import describe
 from dlb_worker.errors import UnknownNameError
 from dlb_worker.hookspecs import dlb_describe
-from dlb_worker.plugins import check_hooks, load_plugins, plugins_of
+from dlb_worker.plugins import check_hooks, guarded, load_plugins, plugins_of
 
 
 def plugin(**functions):
@@ -134,3 +137,28 @@ def test_a_strategy_answers_for_its_frameworks_and_its_name():
 
 def test_the_specification_says_what_a_feature_means():
     assert all(FEATURES.values()) and dlb_describe.__doc__ and Adapter.features == ()
+
+
+def test_what_plugins_print_in_several_threads_stays_aside(capfd):
+    """The first that enters is the first that leaves: standard output is put back by the last."""
+    entered, left = threading.Event(), threading.Event()
+
+    def first():
+        with guarded("waiting for the first"):
+            entered.set()
+            assert left.wait(10)
+
+    thread = threading.Thread(target=first)
+    print("before")
+    thread.start()
+    assert entered.wait(10)
+    with guarded("waiting for the second"):
+        left.set()
+        thread.join(10)
+        print("a plugin's")
+        os.system("echo a program\\'s")
+    print("after")
+    os.system("echo and behind")
+    said = capfd.readouterr()
+    assert said.out.split() == ["before", "after", "and", "behind"]
+    assert "a plugin's" in said.err and "a program's" in said.err

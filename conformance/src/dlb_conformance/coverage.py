@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dlb import workload as W
+from dlb_graph import workload as W
 
 __all__ = ["OTHER", "PROPERTY", "lines"]
 
@@ -38,7 +38,8 @@ def lines(stats: Mapping[str, Iterable[Any]]) -> Iterator[str]:
         return
     counts = Counter(ended.values())
     met = {row for row, _ in counts}
-    rows = [row for row in (*W.layer_types(), OTHER) if row in met]
+    rows = [row for row in (*W.LAYERS, OTHER) if row in met]
+    rows += sorted(met - {*rows})  # cases of strategies
     width = max(map(len, rows))
     yield "  ".join([" " * width, *_SHOWN])
     for row in rows:

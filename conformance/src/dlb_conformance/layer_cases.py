@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlb import workload as W
+from dlb_graph import workload as W
 
 from .models import CLASSES, chain, classifier, graph
 from .norm_cases import GROUP_NORM, RMS_NORM
@@ -753,7 +753,8 @@ CASES: dict[str, W.Model] = {
     name: model for models in (*BY_LAYER.values(), SHARED) for name, model in models.items()
 }
 
-#: Models that together have a layer of every type; the last is for adapters that have few.
+#: Models that together have a layer of every type; the first case of a type that no other model has is added.
+#: The last is for adapters that have few.
 EVERY_LAYER: dict[str, W.Model] = {
     "maps": graph(
         (3, 9, 8),
@@ -848,10 +849,14 @@ EVERY_LAYER: dict[str, W.Model] = {
         ("norm", W.RMSNorm(), ("flat",)),
         ("logits", W.Linear(out_features=CLASSES), ("norm",)),
     ),
-    "features": graph(
-        (6,),
-        ("hidden", W.Linear(out_features=7), ("input",)),
-        ("relu", W.ReLU(), ("hidden",)),
-        ("logits", W.Linear(out_features=CLASSES), ("relu",)),
-    ),
 }
+_HAD = {W.type_name(node.layer) for model in EVERY_LAYER.values() for node in model.nodes}
+EVERY_LAYER |= {
+    kind: next(iter(models.values())) for kind, models in BY_LAYER.items() if kind not in _HAD
+}
+EVERY_LAYER["features"] = graph(
+    (6,),
+    ("hidden", W.Linear(out_features=7), ("input",)),
+    ("relu", W.ReLU(), ("hidden",)),
+    ("logits", W.Linear(out_features=CLASSES), ("relu",)),
+)

@@ -11,7 +11,7 @@ import sys
 
 import psutil
 
-from dlb import workload as W
+from dlb_graph import workload as W
 
 from .models import chain, random_batch, random_weights
 from .subject import Adapter, find

@@ -7,9 +7,9 @@ from collections.abc import Collection
 
 import numpy as np
 
-from dlb import workload as W
-from dlb.workload.losses import classes_and_places, target_kind
-from dlb.workload.shapes import Shape
+from dlb_graph import workload as W
+from dlb_graph.layers import Shape
+from dlb_graph.losses import classes_and_places
 
 from .subject import BATCH, PLAIN_LOSS
 
@@ -95,7 +95,7 @@ def random_batch(
     else:
         inputs = random.standard_normal(shape).astype(np.float32).astype(dtype)
     outputs = list(W.infer_shapes(model).values())[-1]
-    if target_kind(loss) == "class":
+    if loss.targets == "class":
         classes, places = classes_and_places(outputs)
         labels = random.integers(0, classes, (samples, *places))
         if isinstance(loss, W.SoftmaxCrossEntropy) and loss.ignore_index is not None:
@@ -108,6 +108,6 @@ def random_batch(
         lengths = random.permutation(np.arange(samples) % (loss.most_labels + 1))
         return inputs, np.where(np.arange(loss.most_labels) < lengths[:, None], labels, -1)
     targets = random.standard_normal((samples, *outputs)).astype(np.float32)
-    if target_kind(loss) == "share":
+    if loss.targets == "share":
         targets = np.clip(targets, 0, 1)  # half of them 0, a sixth 1
     return inputs, targets.astype(dtype)

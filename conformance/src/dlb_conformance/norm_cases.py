@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlb import workload as W
+from dlb_graph import workload as W
 
 from .models import CLASSES, chain, classifier, graph
 from .window_cases import FILM, IMAGE

@@ -1,10 +1,10 @@
-"""The optimizers as :mod:`dlb.workload.optimizers` defines them, in NumPy and float64."""
+"""The optimizers as :mod:`dlb_graph.optimizers` defines them, in NumPy and float64."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from dlb import workload as W
+from dlb_graph import workload as W
 
 from .subject import Arrays
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dlb.errors import DlbError, RequestError
-from dlb_worker.contract import PRECISION
+from dlb_worker.contract import CASES, PRECISION, AdapterDescription, StrategyDescription
 from dlb_worker.plugins import load_plugins
 
 from . import coverage, expected_failures, port_models
@@ -99,6 +99,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         models = metafunc.config.stash[_PORT_MODELS]
         ids = [one.name for one in models] or ["none"]
         metafunc.parametrize("port_model", models or [None], ids=ids)
+    if "strategy" in metafunc.fixturenames:
+        described = _subject(metafunc.config).described
+        found = [each for each in load_plugins().strategies() if described.name in each.frameworks]
+        cases = [_case(each, case, described) for each in found for case in CASES]
+        metafunc.parametrize("strategy,case", cases)
     if "variant" in metafunc.fixturenames:
         try:
             offered = _subject(metafunc.config).described.variants
@@ -111,6 +116,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             if name != PRECISION
         ]
         metafunc.parametrize("variant", others, ids="=".join)
+
+
+def _case(strategy: StrategyDescription, case: str, adapter: AdapterDescription) -> Any:
+    """A case of a strategy; the table has what is not claimed too."""
+    marks, row = [], f"{strategy.name}: {case}"
+    weighs = case not in ("unequal_shares", "accumulation") or "unequal_shares" in adapter.features
+    defined = strategy.synchronous or strategy.averages_every
+    if not (defined and case in strategy.cases and weighs):
+        row += " (not claimed)"
+        reason = f"'{strategy.name}' of adapter '{adapter.name}' does not describe case '{case}'"
+        marks.append(pytest.mark.skip(reason=reason))
+    marks.append(pytest.mark.layer(type=row))
+    return pytest.param(strategy.name, case, marks=marks, id=f"{strategy.name}-{case}")
 
 
 @pytest.fixture(scope="session")

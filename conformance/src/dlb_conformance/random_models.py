@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from dlb import workload as W
 from dlb.errors import ShapeError, WorkloadError
-from dlb.workload.shapes import Shape
+from dlb_graph import workload as W
+from dlb_graph.layers import Shape
 from dlb_worker.masks import packed
 
 from .models import CLASSES

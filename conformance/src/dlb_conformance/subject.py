@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlb import workload as W
-from dlb.workload.lower import lower
-from dlb.workload.shapes import infer_shapes, is_dilated_pool, of_three_axes, tied_to
+from dlb_graph import workload as W
+from dlb_graph.workload.lower import lower
+from dlb_graph.workload.shapes import infer_shapes, is_dilated_pool, of_three_axes, tied_to
 from dlb_worker.contract import (
     AdapterDescription,
     BuildRequest,

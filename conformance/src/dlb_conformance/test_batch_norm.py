@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlb import workload as W
+from dlb_graph import workload as W
 from dlb_worker.parts import in_parts, mean_gradients
 
 from . import truth

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlb import workload as W
-from dlb.workload.files import load
-from dlb.workload.initial import initial_weights
+from dlb_graph import workload as W
+from dlb_graph.workload.files import load
+from dlb_graph.workload.initial import initial_weights
 
 from . import truth
 from .closeness import FLOAT64, assert_near, assert_same_bits

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlb import workload as W
-from dlb.workload.initial import proof_masks
+from dlb_graph import workload as W
+from dlb_graph.workload.initial import proof_masks
 
 from . import truth
 from .closeness import FLOAT32, FLOAT64, assert_near, assert_same_bits, distance

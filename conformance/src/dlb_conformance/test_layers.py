@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlb import workload as W
-from dlb.workload.shapes import trained_names
+from dlb_graph import workload as W
+from dlb_graph.workload.shapes import trained_names
 from dlb_worker.contract import Gradients
 from dlb_worker.native import BuiltModel
 
 from . import truth
 from .closeness import VALUES, assert_near
-from .gradient_checks import assert_gradients
+from .gradient_checks import assert_gradients, assert_slopes, by_name
 from .layer_cases import BY_LAYER, CASES, EVERY_LAYER
 from .models import CLASSES, chain, random_batch, random_weights
 from .subject import Adapter
@@ -29,7 +29,8 @@ ABOUT = {name: pytest.mark.layer(type=kind) for kind, models in BY_LAYER.items()
 IN_FLOAT32 = {name for models in BY_LAYER.values() for name in [*models][:2]}
 IN_FLOAT32 |= (MODELS.keys() - CASES.keys()) | FILMS.keys()
 IN_FLOAT32 |= {"max_pool-of-films", "average_pool-of-films", "max_pool-dilation"}
-#: The first of each layer type: of a call without layers, whose answer is that with layers in all else.
+#: The first of each layer type: of a call without layers, whose answer is that with layers in all else, and of
+#: slopes by differences, which the core's tests compare with its own backward pass in every case.
 FIRST = [next(iter(models)) for models in BY_LAYER.values()]
 
 
@@ -156,6 +157,13 @@ def test_the_gradient_of_a_prelu_at_zero_is_its_slope(
     assert at_zero.any() and np.array_equal(at_zero, below)
 
 
-def test_gradients_are_the_slopes_of_the_canonical_loss(case: Case) -> None:
+def test_gradients_are_those_of_the_canonical_loss(case: Case) -> None:
     found = case.gradients
     assert_gradients(found, case.model, case.weights, case.inputs, case.labels, case.dtype)
+
+
+@pytest.mark.parametrize("case", [_param(name, "float64") for name in FIRST], indirect=True)
+def test_gradients_are_the_slopes_of_the_canonical_loss(case: Case) -> None:
+    """By differences, which no formula of the core enters."""
+    found = by_name(case.gradients, case.model)
+    assert_slopes(found, case.model, case.weights, case.inputs, case.labels)

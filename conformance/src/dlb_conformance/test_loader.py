@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dlb import workload as W
 from dlb.data.augmentation import draw_crops
+from dlb_graph import workload as W
 from dlb_worker.arrays import map_arrays
 from dlb_worker.crops import cut
+from dlb_worker.native import BuiltModel
 
 from . import truth
 from .closeness import FLOAT32, FLOAT64, assert_same_bits
@@ -43,16 +46,29 @@ AUGMENTATIONS = {
 VIAS = ("pipeline", "memory")
 
 
+Still = Callable[[str, str], BuiltModel]
+
+
+@pytest.fixture(scope="module")
+def still(adapter: Adapter) -> Still:
+    """A model by name and dtype whose weights stay where they are, built once for all tests."""
+
+    @cache
+    def build(name: str, dtype: str) -> BuiltModel:
+        model = MODELS[name]
+        return adapter.build(model, random_weights(model), dtype, optimizer=STILL)
+
+    return build
+
+
 def _losses(
     adapter: Adapter,
-    model: W.Model,
+    built: BuiltModel,
     inputs: np.ndarray,
     labels: np.ndarray,
     order: np.ndarray,
     via: str,
-    dtype: str,
 ) -> list[float]:
-    built = adapter.build(model, random_weights(model), dtype, optimizer=STILL)
     return [float(built.train_step(*each)) for each in adapter.load(inputs, labels, order, via)]
 
 
@@ -61,12 +77,12 @@ def _losses(
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", MODELS)
 def test_steps_read_exactly_the_rows_of_the_order(
-    adapter: Adapter, name: str, order: str, via: str, dtype: str
+    adapter: Adapter, still: Still, name: str, order: str, via: str, dtype: str
 ) -> None:
     model = MODELS[name]
     adapter.require(model, dtype)
     inputs, labels = random_batch(model, dtype, samples=SAMPLES)
-    found = _losses(adapter, model, inputs, labels, ORDERS[order], via, dtype)
+    found = _losses(adapter, still(name, dtype), inputs, labels, ORDERS[order], via)
     weights = random_weights(model)
     true = [truth.loss(model, weights, inputs[rows], labels[rows]) for rows in ORDERS[order]]
     bound = FLOAT64 if dtype == "float64" else FLOAT32
@@ -75,11 +91,11 @@ def test_steps_read_exactly_the_rows_of_the_order(
 
 @pytest.mark.parametrize("via", VIAS)
 @pytest.mark.parametrize("name", MODELS)
-def test_a_batch_reads_back_as_it_was(adapter: Adapter, name: str, via: str) -> None:
+def test_a_batch_reads_back_as_it_was(adapter: Adapter, still: Still, name: str, via: str) -> None:
     model, order = MODELS[name], ORDERS["no-order-some-rows-twice"]
     adapter.require(model, "float32")
     inputs, labels = random_batch(model, "float32", samples=SAMPLES)
-    built = adapter.build(model, random_weights(model), "float32")
+    built = still(name, "float32")
     for rows, batch in zip(order, adapter.load(inputs, labels, order, via)):
         found, found_labels = built.read_batch(*batch)
         assert_same_bits(found.astype(inputs.dtype), inputs[rows], "inputs")
@@ -120,7 +136,7 @@ def test_pipeline_and_memory_train_alike_bit_for_bit(
 @pytest.mark.parametrize("via", VIAS)
 @pytest.mark.parametrize("name", MODELS)
 def test_samples_that_lie_in_a_file_are_read_as_those_in_memory(
-    adapter: Adapter, name: str, via: str, tmp_path: Path
+    adapter: Adapter, still: Still, name: str, via: str, tmp_path: Path
 ) -> None:
     """As the core reads those that are too many for memory."""
     model = MODELS[name]
@@ -129,7 +145,8 @@ def test_samples_that_lie_in_a_file_are_read_as_those_in_memory(
     np.savez(tmp_path / "samples.npz", inputs=inputs, labels=labels)
     mapped = map_arrays(tmp_path / "samples.npz")
     order = ORDERS["no-order-some-rows-twice"]
-    found = _losses(adapter, model, mapped["inputs"], mapped["labels"], order, via, "float64")
+    arrays = mapped["inputs"], mapped["labels"]
+    found = _losses(adapter, still(name, "float64"), *arrays, order, via)
     weights = random_weights(model)
     true = [truth.loss(model, weights, inputs[rows], labels[rows]) for rows in order]
     np.testing.assert_allclose(found, true, rtol=FLOAT64)
@@ -169,7 +186,9 @@ def test_augmented_samples_are_the_cores_bit_for_bit(
 
 @pytest.mark.parametrize("via", VIAS)
 @pytest.mark.parametrize("name", ["maps", "features"])
-def test_the_arrays_given_may_be_read_only(adapter: Adapter, name: str, via: str) -> None:
+def test_the_arrays_given_may_be_read_only(
+    adapter: Adapter, still: Still, name: str, via: str
+) -> None:
     """As those of a data set are, which every framework is given."""
     model = MODELS[name]
     adapter.require(model, "float32")
@@ -177,18 +196,20 @@ def test_the_arrays_given_may_be_read_only(adapter: Adapter, name: str, via: str
     copies = inputs.copy(), labels.copy()
     for array in (inputs, labels):
         array.setflags(write=False)
-    _losses(adapter, model, inputs, labels, ORDERS["each-row-once"], via, "float32")
+    _losses(adapter, still(name, "float32"), inputs, labels, ORDERS["each-row-once"], via)
     assert_same_bits(inputs, copies[0], "inputs")
     assert_same_bits(labels, copies[1], "labels")
 
 
 @pytest.mark.parametrize("via", VIAS)
-def test_two_iterations_at_once_do_not_disturb_each_other(adapter: Adapter, via: str) -> None:
+def test_two_iterations_at_once_do_not_disturb_each_other(
+    adapter: Adapter, still: Still, via: str
+) -> None:
     model = MODELS["features"]
     adapter.require(model, "float64")
     inputs, labels = random_batch(model, samples=SAMPLES)
     order = ORDERS["each-row-once"]
-    built = adapter.build(model, random_weights(model), optimizer=STILL)
+    built = still("features", "float64")
     turned = np.ascontiguousarray(order[::-1])
     forth, back = (adapter.load(inputs, labels, each, via) for each in (order, turned))
     losses = [

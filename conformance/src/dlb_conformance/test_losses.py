@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
-from dlb import workload as W
+from dlb_graph import workload as W
 
 from . import truth
 from .closeness import FLOAT64, VALUES, assert_near
@@ -24,6 +26,8 @@ TEXTS = {
     "text": chain((6, 4), W.Linear(out_features=5)),
     "text-of-features": chain((12,), W.Linear(out_features=30), W.Reshape(shape=(6, 5))),
 }
+BLANKS = (0, 2, 4)
+SMOOTHINGS = (0.0, 0.3)
 FACTORS = tuple(0.5 + label for label in range(CLASSES))
 #: Losses of targets of the outputs' shape. Errors are on both sides of Huber's deltas, which no float32 is.
 OF_NUMBERS: dict[str, W.Loss] = {
@@ -32,6 +36,57 @@ OF_NUMBERS: dict[str, W.Loss] = {
     "absolute_error": W.AbsoluteError(),
     "huber": W.Huber(delta=0.7),
     "huber-mostly-linear": W.Huber(delta=0.1),
+}
+#: Labels that are ignored, and maps of classes: of which model, and in which dtype.
+IGNORED: dict[str, tuple[str, W.SoftmaxCrossEntropy, str]] = {
+    "features-ignored": ("features", W.SoftmaxCrossEntropy(ignore_index=255), "float64"),
+    "sequence-ignored-smoothed": (
+        "sequence",
+        W.SoftmaxCrossEntropy(ignore_index=-100, label_smoothing=0.3),
+        "float32",
+    ),
+    "map": ("map", W.SoftmaxCrossEntropy(), "float64"),
+    "map-ignored-weighted": (
+        "map",
+        W.SoftmaxCrossEntropy(ignore_index=1, class_weights=FACTORS),
+        "float64",
+    ),
+    "map-ignored-smoothed-weighted": (
+        "map",
+        W.SoftmaxCrossEntropy(ignore_index=-100, label_smoothing=0.3, class_weights=FACTORS),
+        "float32",
+    ),
+}
+
+
+def weighted(name: str, smoothing: float) -> W.SoftmaxCrossEntropy:
+    """A weight for each class of a model's outputs; label 0 is ignored."""
+    model = MODELS[name]
+    classes = W.infer_shapes(model)[model.nodes[-1].name][-1]
+    return W.SoftmaxCrossEntropy(
+        label_smoothing=smoothing, class_weights=tuple(0.7 * label for label in range(classes))
+    )
+
+
+#: All of them, each with a model.
+LOSSES: dict[str, tuple[W.Model, W.Loss]] = {
+    **{f"smoothed-{name}": (model, SMOOTHED) for name, model in EVERY_LAYER.items()},
+    **{
+        f"{name}-blank-{blank}": (model, W.CTC(most_labels=3, blank=blank))
+        for name, model in TEXTS.items()
+        for blank in BLANKS
+    },
+    **{key: (MODELS[name], by) for key, (name, by, _) in IGNORED.items()},
+    **{
+        f"weighted-{name}-{smoothing}": (MODELS[name], weighted(name, smoothing))
+        for name in ("features", "sequence")
+        for smoothing in SMOOTHINGS
+    },
+    **{
+        f"{loss}-{name}": (MODELS[name], by)
+        for loss, by in OF_NUMBERS.items()
+        for name in ("features", "sequence", "map")
+    },
 }
 
 
@@ -53,14 +108,13 @@ def test_smoothed_labels_give_the_loss_and_the_slopes_of_the_canonical_graph(
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("blank", [0, 2, 4])
+@pytest.mark.parametrize("blank", BLANKS)
 @pytest.mark.parametrize("name", TEXTS)
 def test_sequences_of_labels(adapter: Adapter, name: str, blank: int, dtype: str) -> None:
     """Of every length from none to all, and repeated ones."""
     by = W.CTC(most_labels=3, blank=blank)
     adapter.require(TEXTS[name], dtype, loss=by)
-    for seed in range(3):
-        _assert_loss(adapter, TEXTS[name], by, dtype, seed=seed)
+    _assert_loss(adapter, TEXTS[name], by, dtype, seeds=range(3))
 
 
 def test_sequences_of_labels_that_are_far_from_likely(adapter: Adapter) -> None:
@@ -75,27 +129,7 @@ def test_sequences_of_labels_that_are_far_from_likely(adapter: Adapter) -> None:
     assert_gradients(found, model, weights, inputs, labels, "float64", by=by)
 
 
-@pytest.mark.parametrize(
-    ("name", "by", "dtype"),
-    [
-        ("features", W.SoftmaxCrossEntropy(ignore_index=255), "float64"),
-        ("sequence", W.SoftmaxCrossEntropy(ignore_index=-100, label_smoothing=0.3), "float32"),
-        ("map", W.SoftmaxCrossEntropy(), "float64"),
-        ("map", W.SoftmaxCrossEntropy(ignore_index=1, class_weights=FACTORS), "float64"),
-        (
-            "map",
-            W.SoftmaxCrossEntropy(ignore_index=-100, label_smoothing=0.3, class_weights=FACTORS),
-            "float32",
-        ),
-    ],
-    ids=[
-        "features-ignored",
-        "sequence-ignored-smoothed",
-        "map",
-        "map-ignored-weighted",
-        "map-ignored-smoothed-weighted",
-    ],
-)
+@pytest.mark.parametrize(("name", "by", "dtype"), IGNORED.values(), ids=[*IGNORED])
 def test_classes_of_maps_and_ignored_labels(
     adapter: Adapter, name: str, by: W.SoftmaxCrossEntropy, dtype: str
 ) -> None:
@@ -103,17 +137,13 @@ def test_classes_of_maps_and_ignored_labels(
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
 @pytest.mark.parametrize("name", ["features", "sequence"])
 def test_class_weights_multiply_the_loss_of_each_label(
     adapter: Adapter, name: str, smoothing: float, dtype: str
 ) -> None:
     model = EVERY_LAYER[name]
-    classes = W.infer_shapes(model)[model.nodes[-1].name][-1]
-    # Label 0 is ignored.
-    by = W.SoftmaxCrossEntropy(
-        label_smoothing=smoothing, class_weights=tuple(0.7 * label for label in range(classes))
-    )
+    by = weighted(name, smoothing)
     adapter.require(model, dtype, loss=by)
     weights = random_weights(model)
     inputs, labels = random_batch(model, dtype)
@@ -159,17 +189,18 @@ def test_a_loss_of_targets_is_that_of_the_canonical_graph(
 
 
 def _assert_loss(
-    adapter: Adapter, model: W.Model, by: W.Loss, dtype: str, *, seed: int = 1
+    adapter: Adapter, model: W.Model, by: W.Loss, dtype: str, *, seeds: Sequence[int] = (1,)
 ) -> None:
-    """Loss and gradients are the canonical graph's, and a step has both."""
+    """Loss and gradients of each batch are the canonical graph's, and a step of the last has both."""
     adapter.require(model, dtype, loss=by)
     weights = random_weights(model)
-    inputs, targets = random_batch(model, dtype, seed=seed, loss=by)
-    built = adapter.build(model, weights, dtype, batch_size=len(targets), loss=by)
-    found = built.gradients(inputs, targets)
-    true = np.asarray(truth.loss(model, weights, inputs, targets, by=by))
-    assert_near(np.asarray(found.loss), true, VALUES[dtype], dtype, "the loss")
-    assert_gradients(found, model, weights, inputs, targets, dtype, by=by)
+    batches = [random_batch(model, dtype, seed=seed, loss=by) for seed in seeds]
+    built = adapter.build(model, weights, dtype, batch_size=len(batches[0][1]), loss=by)
+    for inputs, targets in batches:
+        found = built.gradients(inputs, targets)
+        true = np.asarray(truth.loss(model, weights, inputs, targets, by=by))
+        assert_near(np.asarray(found.loss), true, VALUES[dtype], dtype, "the loss")
+        assert_gradients(found, model, weights, inputs, targets, dtype, by=by)
     lost = np.asarray(float(built.train_step(*adapter.native(inputs, targets))), dtype)
     assert_near(lost, true, VALUES[dtype], dtype, "the loss of a step")
     for key, gradient in found.parameters.items():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlb import workload as W
 from dlb.errors import UnsupportedError
-from dlb.proof.distance import relative_l2
 from dlb.proof.rounding import BFLOAT16
+from dlb_graph import workload as W
+from dlb_graph.comparing.distance import relative_l2
 from dlb_worker.contract import PRECISION
 
 from . import truth

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dlb import workload as W
 from dlb.errors import UnsupportedError
+from dlb_graph import workload as W
 from dlb_worker.native import BuiltModel
 
 from .models import busy_model, chain, random_batch, random_weights

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlb import workload as W
+from dlb_graph import workload as W
 from dlb_worker.native import BuiltModel
 
 from .closeness import assert_same_bits

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from dlb import workload as W
+from dlb_graph import workload as W
 from dlb_worker.native import BuiltModel
 
 from .subject import BATCH, Adapter

@@ -1,4 +1,4 @@
-"""What is right: the canonical graph in float64, and derivatives of its loss by differences."""
+"""What is right: the canonical graph in float64, its backward pass, and slopes of its loss by differences."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlb import workload as W
-from dlb.graph.canonical import (
+from dlb_graph import workload as W
+from dlb_graph.truth.backward import model_gradients
+from dlb_graph.truth.canonical import (
     LABELS,
     LOSS,
     canonical_graph,
     loss_graph,
     rounding_offsets,
 )
-from dlb.graph.evaluate import Evaluator
+from dlb_graph.truth.evaluate import Evaluator
 
 from .subject import PLAIN_LOSS, Arrays
 
@@ -54,6 +55,26 @@ def loss(
 ) -> float:
     """The mean loss of a batch in training mode."""
     return Loss(model, weights, inputs, labels, masks, by).at({})
+
+
+def gradients(
+    model: W.Model,
+    weights: Arrays,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    masks: Arrays = _NO_MASKS,
+    by: W.Loss = PLAIN_LOSS,
+) -> dict[str, np.ndarray]:
+    """Gradients of the mean loss of a batch in training mode, by name of parameter or real input.
+
+    They are of the core's backward pass, whose slopes the core's tests compare with differences.
+    """
+    layers = values(model, weights, inputs, training=True, masks=masks)
+    found = model_gradients(model, weights, inputs, layers, labels, by, masks)
+    del found["loss"]
+    if "input" in found:
+        found[model.input.name] = found.pop("input")
+    return found
 
 
 @dataclass(frozen=True)

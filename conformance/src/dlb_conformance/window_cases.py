@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from dlb import workload as W
+from dlb_graph import workload as W
 
 from .models import CLASSES, classifier, graph
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AdapterEnvironment",
     "adapter_environments",
-    "adapters_of_models",
     "check_strategy",
     "describe_adapter",
     "describe_environment",
@@ -127,24 +126,6 @@ def find_adapters(
                 "(or add --provision)"
             )
     return [available[name] for name in requested]
-
-
-def adapters_of_models(names: Iterable[str]) -> dict[str, str]:
-    """The adapter of each of a user's models, by the model's name.
-
-    A model is called as its adapter, or, so that one adapter may have several, ``ADAPTER-WORD``. If no
-    adapter fits, the name itself is returned, which :func:`find_adapters` refuses.
-    """
-    from dlb import environments
-
-    installed = known_adapters()
-    known = sorted({*installed, *environments.also_known()}, key=len, reverse=True)
-    return {
-        name: environments.adapter_called(
-            next((each for each in known if f"{name}-".startswith(f"{each}-")), name), installed
-        )
-        for name in names
-    }
 
 
 def describe_environment(environment: AdapterEnvironment) -> dict[str, Any]:

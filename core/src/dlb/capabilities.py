@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlb.errors import UnsupportedError, WorkerError
-from dlb.workload import SoftmaxCrossEntropy, Workload, type_name
-from dlb.workload.losses import MAP_AXES
-from dlb.workload.shapes import infer_shapes, is_dilated_pool, of_three_axes, tied_to
+from dlb_graph.losses import MAP_AXES
+from dlb_graph.workload import SoftmaxCrossEntropy, Workload, type_name
+from dlb_graph.workload.shapes import infer_shapes, is_dilated_pool, of_three_axes, tied_to
 from dlb_worker.contract import LOSSES, PRECISION
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "capabilities_of",
     "check_capabilities",
     "check_export",
-    "check_user_models",
 ]
 
 
@@ -198,20 +197,6 @@ def check_capabilities(
                 f"{key}={'|'.join(values)}" for key, values in sorted(adapter.variants.items())
             )
             raise unsupported(f"no variant {name}={value}; it offers {offered or 'none'}")
-
-
-def check_user_models(adapter: Capabilities) -> None:
-    """Check that an adapter can load a user model.
-
-    Raises:
-        UnsupportedError: it cannot.
-    """
-    if "user_models" not in adapter.features:
-        raise UnsupportedError(
-            "the adapter does not have the feature 'user_models': it cannot load a model that was "
-            "written by hand",
-            adapter=adapter.name,
-        )
 
 
 def check_export(adapter: Capabilities) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dlb import documents
 from dlb.errors import RecordError
-from dlb.regular_files import read_regular
+from dlb_graph.regular_files import read_regular
 
 __all__ = ["Kind", "discard", "keep", "keep_arrays", "path_of", "read", "read_arrays"]
 
@@ -52,10 +52,7 @@ def keep(folder: Path, kind: Kind, content: bytes) -> str:
         if not path.exists():
             documents.write_atomically(path, content)
     except OSError as error:
-        raise RecordError(
-            f"cannot write {path}: {error.strerror or error}; free some space or choose another "
-            "folder with --out; finished records are unchanged"
-        ) from None
+        raise documents.not_written(path, error) from None
     return digest
 
 

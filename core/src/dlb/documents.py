@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import os
 import re
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,17 +14,18 @@ import msgspec
 
 from dlb import interrupts
 from dlb.errors import RecordError
-from dlb.regular_files import FileRefused, read_regular
+from dlb_graph import regular_files
+from dlb_graph.regular_files import FileRefused, read_regular
 
 __all__ = [
     "decoder",
     "encode",
     "make_schema",
+    "not_written",
     "plain",
     "read",
-    "replaceable",
     "shipped_schema",
-    "temporary_file",
+    "without_home",
     "write_atomically",
 ]
 
@@ -49,62 +48,37 @@ class _Versioned(msgspec.Struct):
 
 
 def encode(document: msgspec.Struct) -> bytes:
-    """The document as indented JSON that ends with a newline."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    """The document as indented JSON that ends with a newline, fit to be published: see :func:`without_home`."""
+    return msgspec.json.format(without_home(msgspec.json.encode(document)), indent=1) + b"\n"
+
+
+def without_home(content: bytes) -> bytes:
+    """A text with ``~`` for the folder of the user, whose name it would tell."""
+    home = os.environ.get("HOME", "").rstrip("/")
+    names = {msgspec.json.encode(each)[1:-1] for each in (home, os.path.realpath(home))}
+    # Not a part of a longer path; a compiler's -I and -L stand before one.
+    rule = (
+        rb"(?:(?<![\w.~-])|(?<=-[IL]))(?:" + b"|".join(map(re.escape, names)) + rb")(?![\w-]|\.\w)"
+    )
+    return re.sub(rule, b"~", content) if home.startswith("/") else content
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file completely, or leave the old one unchanged; an interrupt waits until it is done.
 
-    A device or a pipe is written to, and not replaced.
-
     Raises:
         OSError: the file cannot be written.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
-        path.write_bytes(content)
-        return
-    with interrupts.deferred(), temporary_file(path) as temporary:
-        temporary.write_bytes(content)
+    with interrupts.deferred():
+        regular_files.write_atomically(path, content)
 
 
-def replaceable(path: Path) -> Path:
-    """The file that a path leads to, which may be replaced by another, or made.
-
-    Raises:
-        FileRefused: it is a device, a pipe or a folder.
-    """
-    target = Path(os.path.realpath(path))
-    # A pipe that a link of the system leads to has no path.
-    if (path.exists() or os.path.lexists(target)) and not path.is_file():
-        raise FileRefused("it exists and is not a file, so it is not replaced")
-    return target
-
-
-@contextlib.contextmanager
-def temporary_file(path: Path) -> Iterator[Path]:
-    """A new file beside ``path``, which takes its place if the block does not raise.
-
-    Of a link, the file that it leads to is replaced.
-
-    Raises:
-        OSError: the file cannot be written, or the path is a device, a pipe or a folder, which is not replaced.
-    """
-    path = replaceable(path)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    os.close(descriptor)
-    temporary = Path(name)
-    try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        # mkstemp lets only the owner read; whoever can read the folder can read documents.
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+def not_written(path: Path, error: OSError) -> RecordError:
+    """Why a file of a results folder could not be written, and what to do."""
+    return RecordError(
+        f"cannot write {path}: {error.strerror or error}; free some space or choose another folder with "
+        "--out; finished records are unchanged"
+    )
 
 
 def read(path: Path, noun: str, readers: Mapping[int, Callable[[bytes], Form]]) -> Form:
@@ -171,17 +145,26 @@ def plain(value: Any, depth: int = 0) -> Any:
     return [plain(inner, depth + 1) for inner in value]
 
 
-def shipped_schema(noun: str, version: int) -> bytes:
+def shipped_schema(noun: str, version: int, package: str = "dlb") -> bytes:
     """The shipped JSON Schema (2020-12) of a kind of document."""
-    return (resources.files("dlb") / "schemas" / f"{noun}-{version}.json").read_bytes()
+    return (resources.files(package) / "schemas" / f"{noun}-{version}.json").read_bytes()
 
 
-def make_schema(form: type[msgspec.Struct], title: str) -> bytes:
-    """The JSON Schema of a type; the shipped schemas are generated with it."""
+def make_schema(form: type[msgspec.Struct], title: str, **parts: Any) -> bytes:
+    """The JSON Schema of a type; the shipped schemas are generated with it.
+
+    Args:
+        parts: by the name that the type refers to it by, types that are made only when a document is read.
+    """
+    types = [form, *parts.values()]
+    (own, *others), definitions = msgspec.json.schema_components(
+        types, ref_template="#/$defs/{name}"
+    )
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
-        **_dedent_descriptions(msgspec.json.schema(form)),
+        **own,
+        "$defs": _dedent_descriptions({**definitions, **dict(zip(parts, others))}),
     }
     return msgspec.json.format(msgspec.json.encode(schema), indent=1) + b"\n"
 

@@ -7,11 +7,13 @@ where. ``str(error)`` composes one line from them. No code parses that line.
 
     DlbError                    says what was wrong, where, and what to do next
     ├── RequestError            the request cannot be carried out as written (exit status 2)
+    │   ├── SettingError        settings that are out of range, or do not go together
     │   ├── WorkloadError       a workload file or description that is not valid
     │   │   └── ShapeError      a layer that cannot take the shapes of its inputs
     │   ├── UnknownNameError    no adapter, workload, data set, strategy of that name
     │   ├── DataError           a data file that is missing, truncated, oversized or altered
-    │   └── EnvironmentMissing  an adapter with no environment to run in
+    │   ├── EnvironmentMissing  an adapter with no environment to run in
+    │   └── PackageMissing      a command or function of a package that is not installed
     ├── PluginError             a plugin that failed to load, or breaks the contract
     ├── ProvisionError          an environment could not be made
     ├── UnsupportedError        an adapter cannot do what was requested
@@ -26,22 +28,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlb_worker.errors import (
+from dlb_graph.errors import (
+    DataError,
     DlbError,
-    PluginError,
     RequestError,
+    Sentence,
+    SettingError,
+    ShapeError,
     UnknownNameError,
     UnsupportedError,
+    WorkloadError,
+    sentence_of,
 )
+from dlb_worker.errors import PluginError
 
 __all__ = [
     "DataError",
     "DlbError",
     "EnvironmentMissing",
+    "PackageMissing",
     "PluginError",
     "ProvisionError",
     "RecordError",
     "RequestError",
+    "Sentence",
+    "SettingError",
     "ShapeError",
     "UnknownNameError",
     "UnsupportedError",
@@ -50,23 +61,27 @@ __all__ = [
     "WorkerHung",
     "WorkerRaised",
     "WorkloadError",
+    "sentence_of",
 ]
-
-
-class WorkloadError(RequestError):
-    """A workload that cannot be read or is not valid."""
-
-
-class ShapeError(WorkloadError):
-    """A layer that cannot take the shapes of its inputs."""
-
-
-class DataError(RequestError):
-    """A data file that is missing, truncated, oversized or altered."""
 
 
 class EnvironmentMissing(RequestError):
     """An adapter that has no environment to run in."""
+
+
+class PackageMissing(RequestError):
+    """A command or function of a package that is not installed.
+
+    Args:
+        what: the command or function.
+        package: its distribution.
+    """
+
+    def __init__(self, what: str, package: str) -> None:
+        super().__init__(
+            f"{what} is in the package {package}, which is not installed: pip install {package} "
+            f"(in a checkout of dlb: pip install ./plugins/{package})"
+        )
 
 
 class ProvisionError(DlbError):

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["deferred", "ignored"]
+__all__ = ["SIGNALS", "deferred", "ignored"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: What ends a command: Ctrl-C, a polite kill, and the end of its terminal.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -41,8 +42,8 @@ def _handlers_set(replacement: Any) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = {number: signal.getsignal(number) for number in _SIGNALS}
-    for number in _SIGNALS:
+    previous = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
         signal.signal(number, replacement)
     try:
         yield

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from dlb.documents import plain
-from dlb.errors import DlbError
-from dlb_worker.errors import one_line
-from dlb_worker.plugins import load_plugins, observer
+from dlb.errors import PluginError
+from dlb_worker.plugins import guarded, load_plugins, observer
 
 __all__ = ["observe_processes"]
 
@@ -31,31 +31,24 @@ def observe_processes(
         device: the device.
 
     Raises:
-        DlbError: an observer did not start, or a record cannot keep what it saw; the message names it.
+        PluginError: an observer did not start, or a record cannot keep what it saw; the message names it.
     """
     observed: dict[str, Any] = {}
     passed = {"framework": adapter, "processes": processes, "device": device}
     with ExitStack() as stack:
         for implementation in load_plugins().hook.dlb_observe_processes.get_hookimpls():
             arguments = {name: passed[name] for name in implementation.argnames}
-            generator = implementation.function(**arguments)
-            stack.enter_context(observer(implementation.plugin_name, generator, observed))
+            start = partial(implementation.function, **arguments)
+            stack.enter_context(observer(implementation.plugin_name, start, observed))
         yield observed
     for name, seen in observed.items():
         _check_kept(name, seen)
 
 
 def _check_kept(name: str, seen: Any) -> None:
-    """Raises DlbError unless a record can keep what an observer saw."""
-    try:
+    """Raises PluginError unless a record can keep what an observer saw."""
+    with guarded(f"reading what observer '{name}' yielded", f"observer '{name}' failed"):
         content = msgspec.json.encode(seen)
-        size = len(content)
-        if size <= MOST_SEEN:
-            plain(msgspec.json.decode(content))
-    # A plugin may yield anything.
-    except Exception as error:
-        raise DlbError(f"observer '{name}' failed: {one_line(error)}") from error
-    if size > MOST_SEEN:
-        raise DlbError(
-            f"observer '{name}' failed: it yielded {size} bytes; at most {MOST_SEEN} are kept"
-        )
+        if len(content) > MOST_SEEN:
+            raise PluginError(f"it yielded {len(content)} bytes; at most {MOST_SEEN} are kept")
+        plain(msgspec.json.decode(content))

@@ -5,22 +5,23 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlb.record import Record
-    from dlb.results.measurement import Measurement
 
 from dlb.printable import printable
 
-__all__ = ["Silent", "loss_text", "make_reporter"]
+__all__ = ["Silent", "loss_text", "make_reporter", "notebook_reporter"]
 
 #: Time between two plain lines about training.
 LINE_SECONDS = 10.0
 #: A rate is measured over at least this time.
 RATE_SECONDS = 0.5
+#: A notebook's lines are drawn at most once in this time.
+DRAW_SECONDS = 0.2
 
 
 def loss_text(loss: float) -> str:
@@ -51,60 +52,67 @@ def make_reporter(adapters: Sequence[str]) -> Iterator[Any]:
         yield Lines()
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+
+    with _bars(adapters, Console(stderr=True)) as progress:
+        yield Live(progress, adapters)
+
+
+@contextmanager
+def notebook_reporter(adapters: Sequence[str]) -> Iterator[Any]:
+    """For functions: a live line for each adapter below the cell of a notebook, elsewhere nothing."""
+    if "ipykernel" not in sys.modules:
+        yield Silent()
+        return
+    from IPython.display import display
+    from rich.console import Console
+
+    progress = _bars(adapters, Console())
+    shown = display(progress, display_id=True)
+    try:
+        yield Live(progress, adapters, lambda: shown.update(progress))
+    finally:
+        shown.update(progress)
+
+
+def _bars(adapters: Sequence[str], console: Any) -> Any:
+    from rich import progress as bars
 
     width = max(map(len, adapters), default=0)
     columns = (
-        TextColumn("{task.fields[adapter]:" + str(width) + "}", style="bold"),
-        BarColumn(20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(compact=True),
-        TextColumn("{task.fields[state]}", markup=False),
+        bars.TextColumn("{task.fields[adapter]:" + str(width) + "}", style="bold"),
+        bars.BarColumn(20),
+        bars.MofNCompleteColumn(),
+        bars.TextColumn("{task.fields[rate]}"),
+        bars.TimeRemainingColumn(compact=True),
+        bars.TextColumn("{task.fields[state]}", markup=False),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        yield Live(progress, adapters)
+    return bars.Progress(*columns, console=console)
 
 
 class Silent:
     """Reports nothing."""
 
-    def phase(self, adapter: str, text: str) -> None:
-        pass
-
-    def steps(self, adapter: str, done: int, total: int, loss: float) -> None:
-        pass
-
-    def finished(self, adapter: str, text: str) -> None:
-        pass
-
-    def cell(self, place: int) -> None:
-        pass
-
-    def cell_ended(self, place: int, ended: Record | None) -> None:
-        pass
-
-    def trial(self, place: int, number: int, count: int) -> None:
-        pass
-
-    def recorded(self, ended: Record) -> None:
-        pass
-
-    def round_ended(self, measurement: Measurement) -> None:
-        pass
+    def phase(self, adapter: str, text: str) -> None: ...
+    def steps(self, adapter: str, done: int, total: int, loss: float) -> None: ...
+    def finished(self, adapter: str, text: str) -> None: ...
+    def cell(self, place: int) -> None: ...
+    def cell_ended(self, place: int, ended: Record | None) -> None: ...
+    def trial(self, place: int, number: int, count: int) -> None: ...
+    def recorded(self, ended: Record) -> None: ...
+    def round_ended(self, measurement: Any) -> None: ...
 
 
 class Live(Silent):
-    """A live line for each adapter."""
+    """A live line for each adapter.
 
-    def __init__(self, progress: Any, adapters: Sequence[str]) -> None:
-        self._progress = progress
+    Args:
+        draw: draws the lines again; a terminal's are drawn by a thread of rich's own.
+    """
+
+    def __init__(
+        self, progress: Any, adapters: Sequence[str], draw: Callable[[], Any] = lambda: None
+    ) -> None:
+        self._progress, self._draw, self._drawn = progress, draw, 0.0
         self._tasks = {
             name: progress.add_task(
                 "", start=False, total=None, adapter=name, rate="", state="waiting"
@@ -114,27 +122,28 @@ class Live(Silent):
         self._rate = Rate()
 
     def phase(self, adapter: str, text: str) -> None:
-        self._progress.update(self._tasks[adapter], state=text)
+        self._update(adapter, state=text)
 
     def steps(self, adapter: str, done: int, total: int, loss: float) -> None:
-        task = self._tasks[adapter]
-        self._progress.start_task(task)
+        self._progress.start_task(self._tasks[adapter])
         rate = self._rate.update(adapter, done, time.monotonic())
-        self._progress.update(
-            task,
-            completed=done,
-            total=total,
-            rate=f"{rate:.1f} steps/s" if rate else "",
-            state=f"training, loss {loss_text(loss)}",
-        )
+        text = f"{rate:.1f} steps/s" if rate else ""
+        state = f"training, loss {loss_text(loss)}"
+        self._update(adapter, completed=done, total=total, rate=text, state=state)
 
     def finished(self, adapter: str, text: str) -> None:
-        self._progress.update(self._tasks[adapter], state=printable(text))
+        self._update(adapter, state=printable(text))
         self._progress.stop_task(self._tasks[adapter])
 
     def recorded(self, ended: Record) -> None:
         if ended.failure is None:
-            self._progress.update(self._tasks[ended.adapter], state=ended.proof)
+            self._update(ended.adapter, state=ended.proof)
+
+    def _update(self, adapter: str, **changes: Any) -> None:
+        self._progress.update(self._tasks[adapter], **changes)
+        if time.monotonic() - self._drawn >= DRAW_SECONDS:
+            self._draw()
+            self._drawn = time.monotonic()
 
 
 class Lines(Silent):

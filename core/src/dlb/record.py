@@ -27,7 +27,7 @@ from dlb import contents, documents
 from dlb.errors import RecordError, RequestError
 from dlb.failure import Failure
 from dlb.proof.certificate import Certificate, ProofStatus
-from dlb.regular_files import open_regular
+from dlb_graph.regular_files import open_regular, remove_parts
 
 __all__ = [
     "FORMAT",
@@ -278,7 +278,7 @@ def now() -> datetime:
 
 
 def check_folder(folder: Path) -> Path:
-    """Make the folder for records, and check before any work that it is writable.
+    """Make the folder for records, and check before any work that it is writable. Parts of files go.
 
     Raises:
         RequestError: it cannot be made or written to.
@@ -286,7 +286,7 @@ def check_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
-            pass
+            remove_parts(folder)
     except OSError as error:
         raise RequestError(
             f"cannot write records to {folder}: {error.strerror or error}; "
@@ -306,10 +306,7 @@ def write(record: Record, folder: Path) -> Path:
     try:
         documents.write_atomically(path, documents.encode(stored))
     except OSError as error:
-        raise RecordError(
-            f"cannot write {path}: {error.strerror or error}; free some space or choose another "
-            "folder with --out; finished records are unchanged"
-        ) from None
+        raise documents.not_written(path, error) from None
     return path
 
 
@@ -383,9 +380,10 @@ def _numbers(values: Iterable[float | None]) -> Array:
 
 def discard_certificate(before: Record, now: Certificate, folder: Path) -> None:
     """Delete the certificate of a record that has another one by now."""
-    if before.certificate is not None and before.certificate != now:
+    if before.certificate is not None:
         content = documents.encode(before.certificate)
-        contents.discard(folder, "certificates", hashlib.sha256(content).hexdigest())
+        if content != documents.encode(now):
+            contents.discard(folder, "certificates", hashlib.sha256(content).hexdigest())
 
 
 def keep_model(file: Path, folder: Path) -> Exported:
@@ -409,8 +407,8 @@ def read(path: Path) -> Record:
     """Read a record of this format or of format 1, and validate it.
 
     Raises:
-        RecordError: the file cannot be read, is not a record, or has a later format; or what belongs to it is
-            not there.
+        RecordError: the file cannot be read, is not a record, or has a later format; what belongs to it is not
+            there; or it claims another proof than its certificate says.
     """
     from dlb import format_1
 
@@ -420,24 +418,46 @@ def read(path: Path) -> Record:
     def current(content: bytes) -> Record:
         return _whole(documents.decoder(StoredRecord)(content), path.parent)
 
-    return documents.read(path, "record", {1: old, FORMAT: current})
+    found = documents.read(path, "record", {1: old, FORMAT: current})
+    _check_proof(found, found.certificate, path)
+    return found
 
 
 def read_header(path: Path) -> StoredRecord:
-    """Read the document of a record alone.
+    """Read the document of a record, and its certificate.
 
     Raises:
-        RecordError: the file cannot be read, or is not a record of this format.
+        RecordError: the file cannot be read, or is not a record of this format; or it claims another proof
+            than its certificate says, which may be missing.
     """
-    return documents.read(path, "record", {FORMAT: documents.decoder(StoredRecord)})
+
+    def current(content: bytes) -> StoredRecord:
+        stored = documents.decoder(StoredRecord)(content)
+        _check_proof(stored, _certificate(stored, path.parent), path)
+        return stored
+
+    return documents.read(path, "record", {FORMAT: current})
+
+
+def _certificate(stored: StoredRecord, folder: Path) -> Certificate | None:
+    if not stored.certificate:
+        return None
+    content = contents.read(folder, "certificates", stored.certificate)
+    return documents.decoder(Certificate)(content)
+
+
+def _check_proof(claimed: _Run, certificate: Certificate | None, path: Path) -> None:
+    """Raises RecordError if a record claims what its certificate does not say; unproven it may always be."""
+    derived = certificate.status(claimed.adapter) if certificate else "unproven"
+    if claimed.proof not in (derived, "unproven"):
+        raise RecordError(
+            f"it claims '{claimed.proof}', and its certificate says {derived}", path=path
+        )
 
 
 def _whole(stored: StoredRecord, folder: Path) -> Record:
     """The record of a document."""
-    certificate, series = None, {}
-    if stored.certificate:
-        content = contents.read(folder, "certificates", stored.certificate)
-        certificate = documents.decoder(Certificate)(content)
+    certificate, series = _certificate(stored, folder), {}
     if stored.series:
         series = contents.read_arrays(folder, stored.series)
     observed = dict(stored.observed)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,14 @@ from dlb.data.load import load_described, normalise
 from dlb.data.local import LOCAL, find_own, open_local
 from dlb.data.locate import find_described
 from dlb.data.npz import ChunkedArray, write_npz
-from dlb.data.registry import data_set
+from dlb.data.registry import PACKAGE, data_set, has_named_data_sets
 from dlb.data.source import ChooseCrop, ModelSignature, Source, array_source, real_source
 from dlb.data.text import word_source
-from dlb.errors import RequestError
-from dlb.workload import (
+from dlb.errors import RequestError, UnknownNameError
+from dlb_graph.losses import CTC, classes_and_places
+from dlb_graph.workload import (
     Augmentation,
     Data,
-    Embedding,
     Loss,
     Model,
     SoftmaxCrossEntropy,
@@ -33,16 +33,13 @@ from dlb.workload import (
     infer_shapes,
     type_name,
 )
-from dlb.workload.losses import CTC, classes_and_places, target_kind
+from dlb_graph.workload.model import SYNTHETIC
+from dlb_graph.workload.noise import embedding_entries, noise
 
 __all__ = [
-    "SYNTHETIC",
-    "Samples",
-    "count_samples",
+    "Splits",
     "ctc_steps",
-    "load_samples",
     "model_signature",
-    "noise",
     "open_split",
     "proof_inputs",
     "proof_labels",
@@ -55,8 +52,6 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-#: The name of synthetic data; no data set can have it.
-SYNTHETIC = "synthetic"
 SYNTHETIC_SAMPLES = {"train": 2048, "test": 512}
 #: Seeds of synthetic data. Like a data set, the data do not depend on the run's seed.
 _SEEDS = {"train": 1, "test": 2}
@@ -65,35 +60,47 @@ _CHUNK = 256
 _PLAIN = SoftmaxCrossEntropy()
 
 
-@dataclass(frozen=True)
-class Samples:
-    """One split.
+class Splits:
+    """The splits of a workload's samples: each is opened once, when it is asked for.
 
-    Attributes:
-        inputs: [N, ...] of the requested dtype, or int64 for indices.
-        labels: int64 [N], or [N, T] where the logits are [T, classes]; or targets of the outputs' shape, of the
-            requested dtype.
-        where: where the samples were read from.
+    That raises a :class:`RequestError` if the data set is missing, or does not fit the model.
     """
 
-    inputs: Array
-    labels: Array
-    where: str
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
 
+    @cached_property
+    def training(self) -> Source:
+        return open_split(self.workload, "train")
 
-def count_samples(workload: Workload) -> int:
-    """The number of training samples of a workload.
+    @cached_property
+    def test(self) -> Source:
+        return open_split(self.workload, "test")
 
-    Raises:
-        UnknownNameError: there is no such data set.
-        RequestError: the samples must be opened to be counted, and cannot be opened.
-    """
-    name = workload.data.name
-    if name == SYNTHETIC:
-        return SYNTHETIC_SAMPLES["train"]
-    if name not in LOCAL and data_set(name).format != "words":
-        return data_set(name).split("train").n_samples
-    return open_split(workload, "train").count
+    @cached_property
+    def count(self) -> int:
+        """The number of training samples.
+
+        Raises:
+            UnknownNameError: there is no such data set.
+            RequestError: the samples must be opened to be counted, and cannot be opened.
+        """
+        name = self.workload.data.name
+        if name == SYNTHETIC:
+            return SYNTHETIC_SAMPLES["train"]
+        if name not in LOCAL and data_set(name).format != "words":
+            return data_set(name).split("train").n_samples
+        return self.training.count
+
+    def fit(self, workload: Workload) -> bool:
+        """Whether they are the samples of this workload too."""
+        parts = (workload.data, workload.model, workload.loss)
+        return parts == (self.workload.data, self.workload.model, self.workload.loss)
+
+    def close(self) -> None:
+        """Forget what is open; their number stays."""
+        for name in ("training", "test"):
+            self.__dict__.pop(name, None)
 
 
 def with_data(workload: Workload, named: str) -> Workload:
@@ -113,15 +120,21 @@ def replace_missing_data(workload: Workload, report: Callable[[str], None]) -> W
         report: receives a message if the data are replaced.
 
     Raises:
-        UnknownNameError: there is no such data set.
+        UnknownNameError: there is no such data set, and the package with named ones is installed.
     """
     name = workload.data.name
     if name == SYNTHETIC or workload.data.path:
         return workload
-    folder = find_own(name) if name in LOCAL else find_described(data_set(name))
+    reason = f"data set '{name}' is not on this machine"
+    try:
+        folder = find_own(name) if name in LOCAL else find_described(data_set(name))
+    except UnknownNameError:
+        if has_named_data_sets():
+            raise
+        folder, reason = None, f"data set '{name}' is unknown here; more are in {PACKAGE}"
     if folder is not None:
         return workload
-    report(f"data set '{name}' is not on this machine: proving on synthetic samples")
+    report(f"{reason}: proving on synthetic samples")
     data = Data(name=SYNTHETIC, augmentation=workload.data.augmentation)
     return msgspec.structs.replace(workload, data=data)
 
@@ -146,18 +159,6 @@ def open_split(workload: Workload, split: str) -> Source:
         source = _data_set_source(data_set(data.name), split, model_signature(model))
     _check_fit(workload, source)
     return _with_targets(workload, source)
-
-
-def load_samples(workload: Workload, split: str, dtype: str) -> Samples:
-    """Read a whole split, normalised as the workload says.
-
-    Raises:
-        RequestError: the data set is missing, or does not fit the model.
-    """
-    source = open_split(workload, split)
-    samples = np.arange(source.count)
-    inputs = read_samples(workload, source, samples, dtype)
-    return Samples(inputs, read_labels(source, samples, dtype), source.where)
 
 
 def read_samples(
@@ -238,17 +239,8 @@ def write_samples(
 def model_signature(model: Model) -> ModelSignature:
     """The shapes and ranges of a model's input and labels."""
     classes, steps = classes_and_places(infer_shapes(model)[model.nodes[-1].name])
-    entries = _embedding_entries(model) if model.input.kind == "index" else 0
+    entries = embedding_entries(model) if model.input.kind == "index" else 0
     return ModelSignature(model.input.kind, model.input.shape, steps, classes, entries)
-
-
-def noise(model: Model, seed: int, samples: int) -> Array:
-    """Noise [samples, ...]: float32, or int64 below the entries of the embedding that reads it."""
-    generator = np.random.default_rng(seed)
-    shape = (samples, *model.input.shape)
-    if model.input.kind == "real":
-        return generator.standard_normal(shape, dtype=np.float32)
-    return generator.integers(0, _embedding_entries(model), shape, dtype=np.int64)
 
 
 def random_labels(model: Model, seed: int, samples: int, loss: Loss = _PLAIN) -> Array:
@@ -259,7 +251,7 @@ def random_labels(model: Model, seed: int, samples: int, loss: Loss = _PLAIN) ->
     outputs' shape: 0 and 1 for shares, and normal noise for numbers.
     """
     outputs = infer_shapes(model)[model.nodes[-1].name]
-    generator, kind = np.random.default_rng(seed + 1000), target_kind(loss)
+    generator, kind = np.random.default_rng(seed + 1000), loss.targets
     if kind == "class":
         classes, places = classes_and_places(outputs)
         labels = generator.integers(0, classes, (samples, *places), np.int64)
@@ -280,7 +272,7 @@ def proof_inputs(model: Model, seed: int, samples: int) -> Array:
     inputs = noise(model, seed, samples)
     if model.input.kind == "real":
         return inputs
-    return _covering(inputs, _embedding_entries(model), seed)
+    return _covering(inputs, embedding_entries(model), seed)
 
 
 def proof_labels(model: Model, seed: int, samples: int, loss: Loss = _PLAIN) -> Array:
@@ -288,7 +280,7 @@ def proof_labels(model: Model, seed: int, samples: int, loss: Loss = _PLAIN) -> 
 
     Shares are quarters, since an adapter that takes them for classes is right for 0 and 1.
     """
-    kind = target_kind(loss)
+    kind = loss.targets
     if kind == "class":
         classes, _ = classes_and_places(infer_shapes(model)[model.nodes[-1].name])
         covering = _covering(random_labels(model, seed, samples), classes, seed + 1000)
@@ -334,11 +326,6 @@ def _covering(drawn: Array, count: int, seed: int) -> Array:
     places = generator.permutation(drawn.size)[: len(wanted)]
     covering.reshape(-1)[places] = wanted
     return covering
-
-
-def _embedding_entries(model: Model) -> int:
-    readers = [node.layer for node in model.wired() if model.input.name in node.inputs]
-    return min(layer.entries for layer in readers if isinstance(layer, Embedding))
 
 
 def _synthetic_source(workload: Workload, split: str) -> Source:
@@ -403,7 +390,7 @@ def _with_targets(workload: Workload, source: Source) -> Source:
     if isinstance(workload.loss, CTC):
         _check_label_sequences(workload, workload.loss, source)
         return source
-    if target_kind(workload.loss) == "class":
+    if workload.loss.targets == "class":
         _check_classes(workload, source)
         return source
     name, loss = f"'{workload.data.name}'", type_name(workload.loss)
@@ -423,7 +410,7 @@ def _with_targets(workload: Workload, source: Source) -> Source:
         raise RequestError(
             f"data set {name} has targets from {least:g} to {largest:g}, which float32 cannot hold"
         )
-    if target_kind(workload.loss) == "share" and (least < 0 or largest > 1):
+    if workload.loss.targets == "share" and (least < 0 or largest > 1):
         raise RequestError(
             f"data set {name} has targets from {least:g} to {largest:g}; the loss of workload "
             f"'{workload.name}', {loss}, reads targets from 0 to 1"

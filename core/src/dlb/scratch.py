@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from dlb import interrupts
+
 __all__ = ["scratch_folder"]
 
 _PREFIX = "dlb-"
@@ -29,16 +31,24 @@ def scratch_folder() -> Iterator[Path]:
     """
     _remove_abandoned(Path(tempfile.gettempdir()))
     # The lock is closed last: until the folder is gone, nobody else removes it.
-    with contextlib.ExitStack() as held, tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
-        folder = Path(name)
-        new = folder / f"{_LOCK}-new"
-        lock = held.enter_context(new.open("wb"))
-        # On a file system without locks, the folder is removed at the end only.
-        with contextlib.suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Nobody sees the lock before it is held.
-            new.rename(folder / _LOCK)
-        yield folder
+    with contextlib.ExitStack() as held:
+        folder: Path | None = None
+        try:
+            # An interrupt between both would leave a folder without a lock, which nobody removes.
+            with interrupts.deferred():
+                folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+                new = folder / f"{_LOCK}-new"
+                lock = held.enter_context(new.open("wb"))
+                # On a file system without locks, the folder is removed at the end only.
+                with contextlib.suppress(OSError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    # Nobody sees the lock before it is held.
+                    new.rename(folder / _LOCK)
+            yield folder
+        finally:
+            if folder is not None:
+                with interrupts.deferred():
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_abandoned(parent: Path) -> None:

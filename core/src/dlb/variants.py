@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dlb.adapters import AdapterEnvironment, describe_environment
 from dlb.environments import adapter_called
-from dlb.errors import RequestError, WorkerError
+from dlb.errors import SettingError, WorkerError
 
 __all__ = ["choose", "offers_of"]
 
@@ -28,20 +28,18 @@ def choose(
         by adapter, values by choice; only adapters with a choice that is not the default.
 
     Raises:
-        RequestError: a word is malformed or repeated, names an adapter outside the request, or
+        SettingError: a word is malformed or repeated, names an adapter outside the request, or
             names a choice or a value that is not offered.
     """
     if not words:
         return {}
     parsed = [_parse(word) for word in words]
     if len({(adapter, name) for adapter, name, _ in parsed}) < len(parsed):
-        raise RequestError(f"--variant {' '.join(words)}: give each choice once")
+        raise _refused(" ".join(words), "give each choice once")
     offers = _offers(environments)
     parsed = [(adapter_called(adapter, offers), name, value) for adapter, name, value in parsed]
     for adapter in (adapter for adapter, _, _ in parsed if adapter and adapter not in offers):
-        raise RequestError(
-            f"--variant {adapter}: not an adapter of this request; it has {', '.join(offers)}"
-        )
+        raise _refused(adapter, f"not an adapter of this request; it has {', '.join(offers)}")
     chosen: dict[str, dict[str, str]] = {adapter: {} for adapter in offers}
     # Words with an adapter come last, so that they override the others.
     for named_adapter, name, value in sorted(parsed, key=lambda choice: bool(choice[0])):
@@ -56,14 +54,17 @@ def choose(
     return {adapter: choices for adapter, choices in changed.items() if choices}
 
 
+def _refused(word: str, reason: str) -> SettingError:
+    return SettingError(lambda name: f"{name('variants')} {word}: {reason}")
+
+
 def _parse(word: str) -> tuple[str, str, str]:
     """The adapter ("" if none), the name and the value of a word."""
     left, _, value = word.partition("=")
     adapter, colon, name = left.rpartition(":")
     if not name or not value or (colon and not adapter):
-        raise RequestError(
-            f"--variant {word}: must be NAME=VALUE or ADAPTER:NAME=VALUE, such as "
-            "torch:compile=inductor"
+        raise _refused(
+            word, "must be NAME=VALUE or ADAPTER:NAME=VALUE, such as torch:compile=inductor"
         )
     return adapter, name, value
 
@@ -72,7 +73,7 @@ def _offers(environments: Sequence[AdapterEnvironment]) -> Offers:
     """The choices that each adapter offers.
 
     Raises:
-        RequestError: an environment's worker failed.
+        SettingError: an environment's worker failed.
     """
     return {environment.adapter: offers_of(environment) for environment in environments}
 
@@ -81,14 +82,14 @@ def offers_of(environment: AdapterEnvironment) -> Mapping[str, Sequence[str]]:
     """The choices that an adapter offers, each with its values, the default first.
 
     Raises:
-        RequestError: the environment's worker failed.
+        SettingError: the environment's worker failed.
     """
     try:
         described = describe_environment(environment)["adapters"]
     except WorkerError as error:
-        raise RequestError(
-            f"adapter '{environment.adapter}' could not report its variants: {error}; leave out "
-            "--variant, or the adapter"
+        reason = f"adapter '{environment.adapter}' could not report its variants: {error}"
+        raise SettingError(
+            lambda name: f"{reason}; leave out {name('variants')}, or the adapter"
         ) from None
     entries = [entry for entry in described if entry["name"] == environment.adapter]
     # A worker without variants may leave the field out.
@@ -100,19 +101,20 @@ def _adapters_of_choice(named_adapter: str, name: str, value: str, offers: Offer
     """The adapters that a word applies to.
 
     Raises:
-        RequestError: no adapter offers the choice, or one of them does not offer the value.
+        SettingError: no adapter offers the choice, or one of them does not offer the value.
     """
-    word = f"--variant {named_adapter}{':' if named_adapter else ''}{name}={value}"
+    word = f"{named_adapter}{':' if named_adapter else ''}{name}={value}"
     candidates = {named_adapter: offers[named_adapter]} if named_adapter else offers
     adapters = [adapter for adapter, choices in candidates.items() if name in choices]
     if not adapters:
-        raise RequestError(f"{word}: nothing offers '{name}'; {_describe_offers(candidates)}")
+        raise _refused(word, f"nothing offers '{name}'; {_describe_offers(candidates)}")
     for adapter in adapters:
         if value not in offers[adapter][name]:
-            raise RequestError(
-                f"{word}: adapter '{adapter}' offers no '{value}'; "
+            raise _refused(
+                word,
+                f"adapter '{adapter}' offers no '{value}'; "
                 f"{_describe_offers({adapter: offers[adapter]})}; "
-                f"for one adapter alone: ADAPTER:{name}={value}"
+                f"for one adapter alone: ADAPTER:{name}={value}",
             )
     return adapters
 

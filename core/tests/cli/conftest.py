@@ -1,56 +1,15 @@
-"""The real ``dlb`` command, in an environment with the example adapter and a faulty one."""
+"""Fixtures of tests of the command."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dlb_process import TESTS, Dlb
+from command_fixtures import dlb, dlb_command
+from dlb_process import TESTS
 
-from dlb.environments.uv_process import find_uv
-
-
-@pytest.fixture(scope="session")
-def dlb_command(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``dlb`` of a new environment: the core and both test adapters, third parties from here."""
-    folder = tmp_path_factory.mktemp("environment")
-    python = folder / "bin" / "python"
-    uv = find_uv()
-    subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(folder)], check=True)
-    packages = [
-        TESTS.parents[1] / "worker",
-        TESTS.parent,
-        TESTS / "example_adapter",
-        TESTS / "faulty_adapter",
-    ]
-    editable = [word for package in packages for word in ("-e", str(package))]
-    command = [uv, "pip", "install", "-q", "--no-deps", "--python", str(python), *editable]
-    subprocess.run(command, check=True, env=uv_settings())
-    site = next(folder.glob("lib/python*/site-packages"))
-    here = sysconfig.get_paths()["purelib"]
-    (site / "third-parties.pth").write_text(f"import site; site.addsitedir({here!r})\n")
-    # Compiled once, as an installer would, wherever the environment keeps third parties.
-    (folder / "compiled").mkdir()
-    return folder / "bin" / "dlb"
-
-
-def uv_settings() -> dict[str, str]:
-    """pip's folder of wheels in uv's words, where one is set."""
-    links = os.environ.get("PIP_FIND_LINKS", "")
-    return {"UV_FIND_LINKS": links, **os.environ} if links else dict(os.environ)
-
-
-@pytest.fixture
-def dlb(dlb_command: Path, tmp_path: Path) -> Iterator[Dlb]:
-    running = Dlb(dlb_command, tmp_path)
-    yield running
-    for process in running.alive():
-        process.kill()
+__all__ = ["dlb", "dlb_command"]
 
 
 @pytest.fixture

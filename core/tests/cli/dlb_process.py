@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -71,48 +72,68 @@ class CommandServer:
     """A process of a command's Python that has imported dlb; its children run commands."""
 
     def __init__(self, command: Path) -> None:
-        compiled = str(command.parents[1] / "compiled")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("DLB_", "PYTHON"))}
+        compiled = command.parents[1] / "compiled"
+        if compiled.exists():
+            kept["PYTHONPYCACHEPREFIX"] = str(compiled)
         self._process = subprocess.Popen(
             [str(command.parent / "python"), str(Path(__file__).with_name("command_server.py"))],
-            env={**kept, "PYTHONPYCACHEPREFIX": compiled},
+            env=kept,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        atexit.register(self._process.kill)
+        atexit.register(self._stop)
+
+    def _stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
 
     def run(
         self,
         words: Sequence[object],
         environment: Mapping[str, str],
         folder: Path,
-        out: Path,
-        err: Path,
-    ) -> int:
-        """Run a command to its end; returns its status, or minus the signal that ended it.
+        timeout: float = PATIENCE,
+    ) -> Ended:
+        """Run a command to its end; its status is minus the signal that ended it, if one did.
 
         Raises:
-            subprocess.TimeoutExpired: it was killed after ``PATIENCE`` seconds.
+            subprocess.TimeoutExpired: it was killed after ``timeout`` seconds.
         """
+        with tempfile.TemporaryDirectory() as files:
+            out, err = (Path(files) / name for name in ("out", "err"))
+            status = self._run(words, environment, folder, out, err, timeout)
+            return Ended(status, out.read_bytes().decode(), err.read_bytes().decode())
+
+    def _run(
+        self,
+        words: Sequence[object],
+        environment: Mapping[str, str],
+        folder: Path,
+        out: Path,
+        err: Path,
+        timeout: float,
+    ) -> int:
         asked = {
             "words": [*map(str, words)],
             "environment": dict(environment),
             "folder": str(folder),
+            "out": str(out),
+            "err": str(err),
         }
         assert self._process.stdin is not None and self._process.stdout is not None
-        print(
-            json.dumps({**asked, "out": str(out), "err": str(err)}),
-            file=self._process.stdin,
-            flush=True,
-        )
+        print(json.dumps(asked), file=self._process.stdin, flush=True)
         number = int(self._process.stdout.readline())
-        late = threading.Timer(PATIENCE, os.kill, (number, signal.SIGKILL))
+        late = threading.Timer(timeout, os.kill, (number, signal.SIGKILL))
+        late.daemon = True  # Ctrl-C does not wait for it
         late.start()
-        status = int(self._process.stdout.readline())
-        if late.finished.is_set():
-            raise subprocess.TimeoutExpired([*map(str, words)], PATIENCE)
-        late.cancel()
+        try:
+            status = int(self._process.stdout.readline())
+            if late.finished.is_set():
+                raise subprocess.TimeoutExpired([*map(str, words)], timeout)
+        finally:
+            late.cancel()
         return status
 
 
@@ -133,6 +154,9 @@ class Dlb:
         self.home = home or folder / "home"
 
     def environment(self, fault: str = "", more: Mapping[str, str] | None = None) -> dict[str, str]:
+        compiled = self.command.parents[1] / "compiled"
+        # Python takes a module of the same size and second for the one that it compiled before.
+        shutil.rmtree(compiled / self.folder.relative_to("/"), ignore_errors=True)
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -140,7 +164,7 @@ class Dlb:
         }
         return {
             **kept,
-            "PYTHONPYCACHEPREFIX": str(self.command.parents[1] / "compiled"),
+            "PYTHONPYCACHEPREFIX": str(compiled),
             "DLB_HOME": str(self.home),
             "PYTEST_DLB_MARK": self.mark,
             "DLB_FAULT": fault,
@@ -168,22 +192,18 @@ class Dlb:
         """Run a command to its end, in a child of a process that has imported dlb, or in a new one."""
         if not set(options) <= {"fault"} or os.environ.get("COVERAGE_PROCESS_START"):
             return self.finish(self.start(*words, **options))
-        environment = self.environment(**options)
-        with tempfile.TemporaryDirectory() as files:
-            paths = [Path(files) / name for name in ("out", "err")]
-            status = server_of(self.command).run(words, environment, self.folder, *paths)
-            out, err = (path.read_bytes().decode() for path in paths)
-        return self._ended(status, out, err)
+        ended = server_of(self.command).run(words, self.environment(**options), self.folder)
+        return self._checked(ended)
 
     def finish(self, process: subprocess.Popen[str]) -> Ended:
         """Wait for a command; check what holds for every command, however it ends."""
         said = process.communicate(timeout=PATIENCE)
-        return self._ended(process.returncode, said[0] or "", said[1] or "")
+        return self._checked(Ended(process.returncode, said[0] or "", said[1] or ""))
 
-    def _ended(self, status: int, out: str, err: str) -> Ended:
-        assert "Traceback" not in out + err
+    def _checked(self, ended: Ended) -> Ended:
+        assert "Traceback" not in ended.out + ended.err
         assert self.left() == []
-        return Ended(status, out, err)
+        return ended
 
     def run(self, *words: object, workload: object = "", **options: Any) -> Ended:
         """``dlb run`` of the small workload, a few steps."""

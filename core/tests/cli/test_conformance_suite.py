@@ -14,10 +14,11 @@ import pytest
 from dlb_process import TESTS
 
 import dlb_conformance
-from dlb import workload as W
 from dlb.errors import RequestError
 from dlb_conformance.expected_failures import read
 from dlb_conformance.layer_cases import BY_LAYER, CASES, EVERY_LAYER, SHARED
+from dlb_graph import workload as W
+from dlb_graph.workload.strategy_cases import STRATEGY_CASES
 
 #: The environment with the test adapters has it from this one.
 FOLDER = Path(dlb_conformance.__file__).parent
@@ -56,7 +57,9 @@ def run_pytest(dlb_command: Path, tmp_path: Path) -> Pytest:
 
 def table(ended: Ended) -> dict[str, list[int]]:
     """Rows of the suite's table: passed, failed, expected failures, not described."""
-    rows = re.findall(r"^(\w[\w ]*?) +([\d-]+) +([\d-]+) +([\d-]+) +([\d-]+)$", ended.stdout, re.M)
+    rows = re.findall(
+        r"^(\w[\w :()]*?) +([\d-]+) +([\d-]+) +([\d-]+) +([\d-]+)$", ended.stdout, re.M
+    )
     return {name: [int(cell.replace("-", "0")) for cell in cells] for name, *cells in rows}
 
 
@@ -65,7 +68,7 @@ def table(ended: Ended) -> dict[str, list[int]]:
 
 def test_every_layer_type_has_cases() -> None:
     """A layer type that is added to the contract is added to the suite."""
-    assert set(BY_LAYER) == set(W.layer_types())
+    assert set(BY_LAYER) == set(W.LAYERS)
     for kind, models in BY_LAYER.items():
         assert models, kind
         for name, model in models.items():
@@ -75,7 +78,7 @@ def test_every_layer_type_has_cases() -> None:
 
 def test_whole_models_have_every_layer_type() -> None:
     met = {W.type_name(node.layer) for model in EVERY_LAYER.values() for node in model.nodes}
-    assert met == set(W.layer_types())
+    assert met == set(W.LAYERS)
 
 
 def test_every_case_is_met_forward_and_backward_in_float64(run_pytest: Pytest) -> None:
@@ -85,8 +88,8 @@ def test_every_case_is_met_forward_and_backward_in_float64(run_pytest: Pytest) -
         for mode in ("evaluation", "training"):
             value = f"test_every_layer_value_is_the_canonical_one[{name}-float64-{mode}]"
             assert f"test_layers.py::{value}" in ids
-        slopes = f"test_gradients_are_the_slopes_of_the_canonical_loss[{name}-float64]"
-        assert f"test_layers.py::{slopes}" in ids
+        gradients = f"test_gradients_are_those_of_the_canonical_loss[{name}-float64]"
+        assert f"test_layers.py::{gradients}" in ids
     assert {
         each for each in ids if not re.fullmatch(r"test_\w+\.py::test_\w+(\[[\w.:=-]+\])?", each)
     } == set()
@@ -103,13 +106,17 @@ def test_the_example_adapter_passes(run_pytest: Pytest, tmp_path: Path) -> None:
     assert all("adapter 'example'" in each and "describe" in each for each in skipped)
 
     found = table(ended)
-    assert set(found) == {*W.layer_types(), "other tests"}
+    strategies = {name: each for name, each in found.items() if name.startswith("example_sync: ")}
+    assert len(strategies) == len(STRATEGY_CASES)
+    for name, cells in strategies.items():
+        assert cells == ([0, 0, 0, 3] if name.endswith(" (not claimed)") else [3, 0, 0, 0]), name
+    assert set(found) == {*W.LAYERS, "other tests", *strategies}
     assert sum(map(sum, found.values())) == len(cases)
     for kind, (passed, failed, expected, missing) in found.items():
         assert not failed and not expected, kind
         if kind in ("linear", "relu", "tanh"):
             assert passed >= 20 and not missing, kind
-        elif kind not in ("dropout", "flatten", "other tests"):
+        elif kind not in ("dropout", "flatten", "other tests", *strategies):
             assert missing and not passed, kind
     rows = Counter(each.get("value") for case in cases for each in case.iter("property"))
     assert rows == {kind: sum(cells) for kind, cells in found.items()}

@@ -11,13 +11,19 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
+from click.shell_completion import ShellComplete
 from dlb_process import PATIENCE, TESTS, Dlb
 
 import dlb
 from dlb.cli import COMMANDS as CLI_COMMANDS
-from dlb.cli import FIRST_WORDS
+from dlb.cli import FIRST_WORDS, PACKAGES, SECTIONS, plugin_commands
+from dlb.cli import dlb as dlb_group
+from dlb.cli.output import LazyCommand
 from dlb.progress import Rate
+from dlb_worker import hookimpl
+from dlb_worker.plugins import plugins_of
 
 sys.path.insert(0, str(TESTS.parents[1] / "docs"))
 import follow
@@ -89,7 +95,56 @@ def test_dlb_alone_says_what_one_can_do(dlb: Dlb) -> None:
     for _, *commands in FIRST_WORDS:
         for command in commands:
             words = command.split()
-            assert command in ended.out and words[1] in CLI_COMMANDS
+            assert command in ended.out and words[1] in {*CLI_COMMANDS, *PACKAGES}
+
+
+def test_every_command_has_a_section_and_examples_that_are_right() -> None:
+    examples = {name: each for section in SECTIONS.values() for name, each in section.items()}
+    assert examples.keys() == {*CLI_COMMANDS, *PACKAGES}
+    for name, lines in examples.items():
+        for line in lines:
+            assert line.startswith(f"dlb {name} ")
+            command: click.Command | None = dlb_group
+            words = line.split()
+            while isinstance(command, click.Group) and len(words) > 1:
+                command = command.get_command(click.Context(command), words[1])
+                words = words[1:]
+            assert command is not None
+            command.make_context(words[0], words[1:])  # else click.UsageError
+
+
+def test_names_are_completed() -> None:
+    def completed(*words: str) -> list[str]:
+        shell = ShellComplete(dlb_group, {}, "dlb", "_DLB_COMPLETE")
+        return [each.value for each in shell.get_completions(list(words[:-1]), words[-1])]
+
+    assert completed("ver") == ["verify"]
+    assert completed("run", "lenet") == ["lenet-mnist", "lenet5"]
+    assert completed("verify", "lenet5", "--group", "forw") == ["forward"]
+    assert completed("list", "work") == ["workloads"]
+    assert completed("run", "./model.o") == ["./model.o"]  # left to the shell, as a file
+
+
+@pytest.mark.skipif(not Path("/bin/bash").exists(), reason="there is no bash")
+def test_bash_completes(dlb: Dlb) -> None:
+    program = (
+        'source <(_DLB_COMPLETE=bash_source "$0"); COMP_WORDS=(dlb run lenet5 --on e); COMP_CWORD=4; '
+        '_dlb_completion "$0"; echo "${COMPREPLY[@]}"'
+    )
+    words = ["/bin/bash", "-c", program, str(dlb.command)]
+    done = subprocess.run(words, env=dlb.environment(), capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("example\n", "")
+
+
+def test_a_list_of_workloads_says_which_data_are_here(dlb: Dlb) -> None:
+    rows = {
+        row["workload"]: row for row in dlb("list", "workloads", "--json").document["workloads"]
+    }
+    assert rows["lenet5"]["state"] == "here" and rows["lenet5"]["bytes_to_fetch"] == 0
+    assert rows["resnet-50"]["state"] == "your own"
+    cifar = rows["resnet-56"]
+    size = cifar["bytes_to_fetch"]
+    assert cifar["state"] == (f"fetch {size / 1e6:,.3g} MB" if size else "in the package dlb-data")
 
 
 def test_the_doctor_and_the_list_agree(dlb: Dlb) -> None:
@@ -116,10 +171,18 @@ def test_a_run_says_what_it_will_do_and_what_it_knows(dlb: Dlb) -> None:
     assert shown[1].startswith("faulty: proven; ")
     texts = ("1 round of new processes", "2 rounds of new processes")
     assert [ended.out.count(text) for text in texts] == [1, 1]
-    assert ended.out.index("audit, clock") < ended.out.index(texts[0]) < ended.out.index(texts[1])
+    folded = [
+        line for line in shown if re.match(r"(example|faulty): proven, \d+ checks passed; cl", line)
+    ]
+    assert len(folded) == 2 and "audit, clock" not in ended.out
+    places = [ended.out.index(text) for text in (folded[0], *texts)]
+    assert places == sorted(places)
+    assert re.search(r"(takes? .* time|cannot be told apart) .*; both proven\.$", shown[-1]), shown[
+        -1
+    ]
     page = (TESTS.parents[1] / "README.md").read_text(encoding="utf-8")
     readme = "\n\n".join(block[2] for block in follow.PRINTED.finditer(page))
-    for words in ("adapter, step ms", "check", "adapter, times example"):
+    for words in ("adapter, step ms", "adapter, times example"):
         (here, *_), (there, *_) = (
             [table for table in follow.tables(text) if follow.begins(table[0], each)]
             for text, each in ((ended.out, words), (readme, words.replace("example", "torch")))
@@ -129,9 +192,7 @@ def test_a_run_says_what_it_will_do_and_what_it_knows(dlb: Dlb) -> None:
 
 def what_stays(table: list[str]) -> list[str]:
     """Of a table that a command prints, what another machine and other adapters print too."""
-    header, _, *rows = (re.split(r" {2,}", line.strip()) for line in table)
-    if header[0] == "check":
-        return [row[0] for row in rows]
+    header = re.split(r" {2,}", table[0].strip())
     return [name.partition("times ")[0] for name in header]
 
 
@@ -212,21 +273,12 @@ def test_light(code: str) -> None:
 def test_the_public_surface() -> None:
     """Whoever adds a name here makes a promise."""
     assert dlb.__all__ == [
-        "Plan",
         "Reading",
         "__version__",
         "assert_proven",
-        "capture",
-        "compare",
-        "compare_files",
-        "make_report",
-        "onnx_backend",
-        "read_measurement",
         "read_records",
         "run",
-        "sweep",
         "verify",
-        "verify_port",
     ]
     for name in set(dlb.__all__) - {"__version__"}:
         assert callable(getattr(dlb, name)) and inspect.getdoc(getattr(dlb, name))
@@ -242,7 +294,7 @@ def test_the_public_surface() -> None:
 def test_importing_the_contract_imports_no_framework() -> None:
     modules = ("contract", "hookspecs", "plugins", "adapter", "layers", "parameters")
     code = "\n".join(f"import dlb_worker.{module}" for module in modules)
-    found = loaded(f"import dlb.workload, dlb.errors\n{code}")
+    found = loaded(f"import dlb_graph.workload, dlb.errors\n{code}")
     assert not found & ({"onnx", "onnxruntime", "numpy"} | FRAMEWORKS)
 
 
@@ -250,7 +302,7 @@ def test_help_loads_little() -> None:
     """Help starts as quickly as what it loads: beside Python's own, the parser and the plugins' finder."""
     found = loaded("from dlb.cli import call; call(['--help'])")
     finder = {"pluggy", "importlib_metadata", "lazy_importer", "typing_extensions", "zipp"}
-    ours = {"dlb", "dlb_worker", "click"}
+    ours = {"click", *(name for name in found if name.split("_")[0] == "dlb")}
     assert found - loaded("pass") - set(sys.stdlib_module_names) <= ours | finder
     # The finder reads the metadata of distributions that have plugins, as e-mail: with urllib.parse.
     assert not found & {"asyncio", "http", "ssl", "urllib.request"}
@@ -273,3 +325,18 @@ def test_a_speed_is_of_steps_after_the_first_that_were_heard_of() -> None:
     # Another process of the same adapter starts again.
     assert rate.update("torch", 2, 200.0) == 0.0
     assert rate.update("torch", 22, 202.0) == 10.0
+
+
+def test_a_plugin_has_no_command_of_dlbs_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one of the core nor one of dlb's packages, none of which is installed next to it."""
+
+    class Stranger:
+        @hookimpl
+        def dlb_commands(self) -> list[click.Command]:
+            names = ("verify", "run", "report", "port", "theirs")
+            lazy = LazyCommand("diff", "stranger:diff_command", "")
+            return [*(click.Command(name) for name in names), lazy]
+
+    alone = plugins_of(Stranger(), "stranger")
+    monkeypatch.setattr("dlb_worker.plugins.load_plugins", lambda: alone)
+    assert plugin_commands().keys() == {"theirs"}

@@ -39,11 +39,11 @@ OPTIONS: dict[str, tuple[list[object], tuple[str, ...]]] = {
     "variant without a value": (["--variant", "layout"], ("NAME=VALUE", "torch:compile=inductor")),
     "variant of no adapter": (["--variant", ":layout=rows"], ("ADAPTER:NAME=VALUE",)),
     "workers without strategy": (["--workers", 2], ("--workers 2", "dlb list strategies")),
-    "uneven shares": (
-        ["--workers", 3, "--strategy", "example_sync"],
-        ("--batch-size 64", "3 equal shares"),
+    "workers without a sample": (
+        ["--workers", 3, "--strategy", "example_sync", "--batch-size", 2],
+        ("--batch-size 2", "3 workers"),
     ),
-    "batch of none": (["--batch-size", 0], ("--batch-size is 0", "1 to the 2000")),
+    "batch of none": (["--batch-size", 0], ("--batch-size is 0", "1 or more")),
     "negative batch": (["--batch-size", -1], ("--batch-size is -1",)),
     "batch above the data": (["--batch-size", 100000], ("100000", "training samples")),
     "no steps": (["--steps", 0], ("--steps is 0", "1 or more")),
@@ -120,7 +120,10 @@ WORKLOADS: dict[str, tuple[tuple[str, str], tuple[str, ...]]] = {
     ),
     "no field": (
         changed("learning_rate = 0.05", ""),
-        ("optimizer: missing field 'learning_rate'", "needs learning_rate and can have momentum"),
+        (
+            "optimizer: missing field 'learning_rate'",
+            "needs learning_rate and can have weight_decay",
+        ),
     ),
     "unknown initialiser": (
         changed("out_features = 32", 'out_features = 32, init = { type = "norml" }'),

@@ -142,12 +142,21 @@ def test_two_adapters_agree(dlb: Dlb) -> None:
     assert losses[0] == losses[1]
 
 
-def test_two_workers_equal_one(dlb: Dlb) -> None:
-    ended = dlb.run("--workers", 2, "--strategy", "example_sync", "--json")
+@pytest.mark.parametrize("workers", [2, 3], ids=["equal_shares", "unequal_shares"])
+def test_several_workers_equal_one(dlb: Dlb, workers: int) -> None:
+    ended = dlb.run("--workers", workers, "--strategy", "example_sync", "--json")
     assert ended.status == 0, ended.err
     (record,) = dlb.records().values()
     verdicts = {one["check"]: one["verdict"] for one in record["certificate"]["checks"]}
     assert verdicts["distributed"] == "passed"
+
+
+def test_a_strategy_that_does_not_claim_unequal_shares_is_not_given_them(dlb: Dlb) -> None:
+    words = ("--on", "faulty", "--workers", 3, "--strategy", "example_sync", "--json")
+    ended = dlb.run(*words, fault="no-claims")
+    assert ended.status == 1
+    (record,) = dlb.records().values()
+    assert "unequal shares of [22, 21, 21] samples are not claimed" in record["failure"]["message"]
 
 
 def test_workers_that_do_not_average_deviate(dlb: Dlb) -> None:
@@ -155,6 +164,7 @@ def test_workers_that_do_not_average_deviate(dlb: Dlb) -> None:
     ended = dlb.run(*words, fault="no-averaging")
     assert ended.status == 1
     assert "deviates" in ended.out and "distributed" in ended.out
+    assert "fc1.bias, fc2.weight, fc2.bias on rank 0, 1: gradients are not added over" in ended.out
 
 
 def test_verify_keeps_no_record(dlb: Dlb) -> None:
@@ -172,10 +182,13 @@ def test_a_wrong_model_deviates(dlb: Dlb, fault: str, check: str) -> None:
     records = dlb.records()
     assert records["faulty"]["proof"] == "deviates", records["faulty"]["failure"]
     assert records["example"]["proof"] != "unproven"
-    assert any(
-        line.startswith("faulty, ") and check in line and "failed" in line
-        for line in ended.out.splitlines()
-    ), ended.out
+    failed = {
+        each["check"]
+        for each in records["faulty"]["certificate"]["checks"]
+        if each["adapter"] == "faulty" and each["verdict"] == "failed"
+    }
+    assert any(each.startswith(check) for each in failed), failed
+    assert "faulty differs first in " in ended.out
 
 
 #: What an adapter can answer that no adapter should: its own run fails, the next one does not.

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import psutil
 
-from dlb import workload as W
 from dlb.supervision.group import Launch, worker_group
 from dlb.supervision.remote import RemoteModel, start
-from dlb.workload.initial import initial_weights
+from dlb_graph import workload as W
+from dlb_graph.workload.initial import initial_weights
 
 #: Its weights are 160 MB.
 WIDE = W.Workload(

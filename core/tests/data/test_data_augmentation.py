@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dlb.data.augmentation import CropBox, crop_box, draw_crops, draw_resized_crops
 from dlb.data.batches import draw_sample_schedule, sample_order
-from dlb.workload import Augmentation
+from dlb_graph.workload import Augmentation
 from dlb_worker.crops import cut
 
 BOTH = Augmentation(pad=4, flip=True)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from dlb.errors import UnknownNameError
-from dlb.samples import SYNTHETIC, replace_missing_data, with_data
-from dlb.workload import files, workload_hash
+from dlb.samples import replace_missing_data, with_data
+from dlb_graph.workload import files, workload_hash
+from dlb_graph.workload.model import SYNTHETIC
 
 LENET = files.load("lenet5")
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 from scipy.io import savemat
-from test_data_cifar import link, pack
 from test_data_local import classifier
+from tiny_data import link, pack
 
 from dlb.data.augmentation import CropBox, crop_box, draw_resized_crops
 from dlb.data.batches import draw_sample_schedule, sample_order
 from dlb.data.imagenet import DEVKIT, SYNSETS, TRAIN, VALIDATION
 from dlb.data.images import ImageFile, decode, resize_crops
 from dlb.errors import DataError, RequestError
-from dlb.samples import count_samples, open_split, write_samples
-from dlb.workload import Workload
+from dlb.samples import Splits, open_split, write_samples
+from dlb_graph.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -82,7 +82,7 @@ def test_classes_are_sub_folders_in_order(tmp_path: Path) -> None:
     put(tmp_path, images)
     put(tmp_path, {"train/bee/more/deep.png": encoded(picture(colour(77)))})
     workload = of(tmp_path)
-    assert count_samples(workload) == 10
+    assert Splits(workload).count == 10
     train, test = open_split(workload, "train"), open_split(workload, "test")
     assert train.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 2]
     assert [shown(train, n) for n in (0, 4, 9)] == [colour(0), colour(11), colour(77)]
@@ -309,7 +309,7 @@ def imagenet(folder: Path) -> Path:
 
 def test_imagenets_archives_are_read_in_place(tmp_path: Path) -> None:
     workload = of(imagenet(tmp_path), "imagenet")
-    assert count_samples(workload) == 6
+    assert Splits(workload).count == 6
     train, test = open_split(workload, "train"), open_split(workload, "test")
     assert train.labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert [shown(train, n) for n in range(6)] == [colour(n) for n in (12, 2, 22, 12, 32, 22)]

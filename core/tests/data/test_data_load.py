@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlb.data.batches import sample_order
-from dlb.data.catalogue import DataSetDescription
+from dlb.data.description import DataSetDescription
 from dlb.data.idx import encode_idx
-from dlb.data.load import load, load_described, normalise
+from dlb.data.load import load_described, normalise
+from dlb.data.registry import data_set
 from dlb.errors import DataError, RequestError
 
 Describe = Callable[..., DataSetDescription]
@@ -101,7 +102,7 @@ def test_one_mean_serves_all_channels() -> None:
 
 
 def test_the_subset_is_centred_by_its_own_statistics() -> None:
-    images = load("fashion-mnist-subset", "train").images
+    images = load_described(data_set("fashion-mnist-subset"), "train").images
     mean, std = float(images.mean()) / 255, float(images.std()) / 255
     found = normalise(images, mean, std, "float64")
     assert abs(found.mean()) < 1e-12

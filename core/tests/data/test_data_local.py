@@ -7,20 +7,29 @@ import hashlib
 import io
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from test_data_text import language_model
+from tiny_data import language_model
 
 from dlb.data.idx import encode_idx
 from dlb.data.load import normalise
 from dlb.errors import DataError, RequestError
-from dlb.samples import count_samples, load_samples, open_split, write_samples
-from dlb.workload import Workload, workload_hash
-from dlb.workload.files import from_document, to_document
+from dlb.samples import Splits, open_split, read_labels, read_samples, write_samples
+from dlb_graph.workload import Workload, workload_hash
+from dlb_graph.workload.files import from_document, to_document
 
 pytestmark = pytest.mark.usefixtures("home")
+
+
+def load_samples(workload: Workload, split: str, dtype: str) -> SimpleNamespace:
+    """A whole split, normalised."""
+    source = open_split(workload, split)
+    rows = np.arange(source.count)
+    inputs, labels = read_samples(workload, source, rows, dtype), read_labels(source, rows, dtype)
+    return SimpleNamespace(inputs=inputs, labels=labels, where=source.where)
 
 
 def classifier(
@@ -54,7 +63,7 @@ def test_images_of_an_npz_file_are_normalised_and_every_tenth_tests(tmp_path: Pa
     np.savez(path, inputs=images(25), labels=labels(25).astype(np.uint8))
     data = {"name": "npz", "path": str(path), "mean": [0.5, 0.4], "std": [0.2, 0.1]}
     workload = classifier(data)
-    assert count_samples(workload) == 23
+    assert Splits(workload).count == 23
     train, test = (load_samples(workload, split, "float32") for split in ("train", "test"))
     kept = np.array([9, 19])
     np.testing.assert_array_equal(test.inputs, normalise(images(25)[kept], [0.5, 0.4], [0.2, 0.1]))
@@ -307,7 +316,7 @@ def test_texts_are_words_or_characters(tmp_path: Path) -> None:
     assert words.read(np.arange(2)).tolist() == [[1, 0, 4], [3, 1, 0]]
     assert words.labels[:2].tolist() == [[0, 4, 3], [1, 0, 2]]
     characters = {"name": "characters", "path": str(path)}
-    assert count_samples(language_model(characters, 7, 8)) == 25
+    assert Splits(language_model(characters, 7, 8)).count == 25
     with pytest.raises(RequestError, match="has 8 different tokens, and the model 5 entries"):
         open_split(language_model(characters, 7, 5), "train")
 

@@ -15,8 +15,8 @@ from dlb.data.batches import draw_sample_schedule, sample_order
 from dlb.data.npz import ChunkedArray, write_npz
 from dlb.data.source import array_source
 from dlb.errors import RequestError
-from dlb.request import DECODED_TESTS, _choose_test_samples
-from dlb.workload import Augmentation
+from dlb.prepared import DECODED_TESTS, _choose_test_samples
+from dlb_graph.workload import Augmentation
 from dlb_worker.arrays import map_arrays, read_or_map
 
 

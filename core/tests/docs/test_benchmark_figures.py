@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from dlb.workload.files import shipped_names
+from dlb_graph.workload.files import shipped_names
 
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "CITATION.cff").is_file())
 EXPLANATION = ROOT / "docs" / "explanation"

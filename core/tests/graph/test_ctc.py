@@ -8,13 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dlb.graph.canonical import loss_graph
-from dlb.graph.evaluate import evaluate
-from dlb.graph.losses import formula
 from dlb.samples import ctc_steps
-from dlb.workload import CTC, Input, Linear, Model, Node
-from dlb.workload.initial import initial_weights
-from dlb.workload.losses import loss_fault
+from dlb_graph.truth.canonical import loss_graph
+from dlb_graph.truth.evaluate import evaluate
+from dlb_graph.workload import CTC, Input, Linear, Model, Node
+from dlb_graph.workload.initial import initial_weights
 
 STEPS, CLASSES = 6, 4
 #: None, one, several, repeated, and as many as there are steps for.
@@ -48,14 +46,14 @@ def by_paths(logits: Array, labels: npt.NDArray[np.int64], blank: int) -> Array:
 @pytest.mark.parametrize("blank", [0, 2, 3])
 def test_the_loss_is_that_of_all_paths(blank: int) -> None:
     logits, labels = outputs(), labels_for(blank)
-    value, _ = formula(CTC(most_labels=4, blank=blank)).value_and_gradient(logits, labels)
+    value, _ = CTC(most_labels=4, blank=blank).value_and_gradient(logits, labels)
     assert value == pytest.approx(by_paths(logits, labels, blank).mean(), rel=1e-13)
 
 
 @pytest.mark.parametrize("blank", [0, 2])
 def test_the_gradient_is_the_slope(blank: int) -> None:
     logits, labels = outputs(), labels_for(blank)
-    by = formula(CTC(most_labels=4, blank=blank))
+    by = CTC(most_labels=4, blank=blank)
     _, gradient = by.value_and_gradient(logits, labels)
     for seed in range(5):
         direction = 1e-4 * outputs(seed + 1)
@@ -65,21 +63,21 @@ def test_the_gradient_is_the_slope(blank: int) -> None:
 
 def test_large_outputs_do_not_overflow() -> None:
     logits, labels = 1e4 * outputs(), labels_for(0)
-    value, gradient = formula(CTC(most_labels=4)).value_and_gradient(logits, labels)
+    value, gradient = CTC(most_labels=4).value_and_gradient(logits, labels)
     assert np.isfinite(value) and np.isfinite(gradient).all()
     # A path that is the labels, as sure as can be: nothing is left to learn.
     sure = np.full((1, STEPS, CLASSES), -1e3)
     sure[0, np.arange(STEPS), [0, 3, 3, 0, 1, 0]] = 1e3
     row = np.array([[3, 1, -1, -1]])
-    value, gradient = formula(CTC(most_labels=4)).value_and_gradient(sure, row)
+    value, gradient = CTC(most_labels=4).value_and_gradient(sure, row)
     assert value == 0 and not gradient.any()
-    assert formula(CTC(most_labels=4)).accuracy(sure, row) == 1.0
+    assert CTC(most_labels=4).accuracy(sure, row) == 1.0
 
 
 def test_labels_without_a_path_lose_everything() -> None:
     row = np.array([[1, 1, 1, 1]])  # seven steps
     with np.errstate(invalid="ignore"):
-        value, _ = formula(CTC(most_labels=4)).value_and_gradient(outputs()[:1], row)
+        value, _ = CTC(most_labels=4).value_and_gradient(outputs()[:1], row)
     assert value == np.inf
 
 
@@ -93,12 +91,12 @@ def test_onnx_computes_the_same(blank: int) -> None:
     graph = loss_graph(model, initial_weights(model, 0), loss=loss)
     inputs = np.random.default_rng(3).normal(size=(len(LABELS), STEPS, 3))
     found = evaluate(graph, {"input": inputs, "labels": labels_for(blank)})
-    value, _ = formula(loss).value_and_gradient(found["logits"], labels_for(blank))
+    value, _ = loss.value_and_gradient(found["logits"], labels_for(blank))
     assert float(found["loss"]) == pytest.approx(value, rel=1e-13)
 
 
 def test_the_most_probable_classes_are_read() -> None:
-    by = formula(CTC(most_labels=4))
+    by = CTC(most_labels=4)
     logits = np.zeros((3, STEPS, CLASSES))
     for sample, path in enumerate(([1, 1, 0, 1, 2, 2], [0, 0, 0, 0, 0, 0], [1, 2, 3, 1, 2, 3])):
         logits[sample, np.arange(STEPS), path] = 1.0
@@ -125,5 +123,5 @@ def test_two_equal_labels_take_a_blank_between_them() -> None:
     ],
 )
 def test_what_outputs_it_reads(loss: CTC, shape: tuple[int, ...], fault: str) -> None:
-    found = loss_fault(loss, shape)
+    found = loss.fault(shape)
     assert fault in found and bool(fault) == bool(found)

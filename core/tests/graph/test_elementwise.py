@@ -11,20 +11,20 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dlb import workload as W
 from dlb.errors import WorkloadError
-from dlb.graph.canonical import canonical_graph
-from dlb.graph.elementwise import FUNCTIONS, slope
-from dlb.graph.evaluate import evaluate
-from dlb.graph.operations import operations
-from dlb.graph.structure import compare_structure
 from dlb.proof.extremes import check_domains, extremes
-from dlb.proof.file_proof import verify_files
 from dlb.proof.reference import Reference
-from dlb.workload.initial import initial_weights
-from dlb.workload.lower import lower
-from dlb.workload.primitives import FUNCTION_NUMBERS, Elementwise, ElementwiseFunction
 from dlb_conformance.primitive_cases import BINARY, ELEMENTWISE, REDUCE, SOFTMAX, WHERE
+from dlb_graph import workload as W
+from dlb_graph.layers import FUNCTION_NUMBERS, Elementwise, ElementwiseFunction
+from dlb_graph.layers.functions import FUNCTIONS
+from dlb_graph.structure.normal_form import operations
+from dlb_graph.structure.structure import compare_structure
+from dlb_graph.truth.canonical import canonical_graph
+from dlb_graph.truth.evaluate import evaluate
+from dlb_graph.workload.initial import initial_weights
+from dlb_graph.workload.lower import lower
+from dlb_port import compare_files
 from dlb_worker.onnx_graph import onnx_model
 
 CASES = {**BINARY, **ELEMENTWISE, **REDUCE, **SOFTMAX, **WHERE}
@@ -58,13 +58,13 @@ def test_a_slope_is_the_derivative(function: str) -> None:
     if function == "acosh":
         x = np.abs(x) + 1.1
     if function in ("ceil", "floor", "round", "sign"):
-        assert not slope(layer(function), x).any()
+        assert not layer(function).slope(x).any()
     if function == "straight_through_round":  # no difference is its slope
-        assert (slope(layer(function), x) == 1).all()
+        assert (layer(function).slope(x) == 1).all()
         return
     value, numbers = FUNCTIONS[function].value, layer(function).numbers
     difference = (value(x + 1e-6, **numbers) - value(x - 1e-6, **numbers)) / 2e-6
-    assert np.allclose(slope(layer(function), x), difference, rtol=1e-6, atol=1e-7)
+    assert np.allclose(layer(function).slope(x), difference, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_files_that_round_the_constants_of_parts_are_the_same(
     paths = tmp_path / "canonical.onnx", tmp_path / "written.onnx"
     for path, model in zip(paths, (canonical(function), written())):
         onnx.save(model, path)
-    certificate = verify_files(*paths)
+    certificate = compare_files(*paths)
     assert certificate.status("written.onnx") == "proven", certificate.checks
 
 

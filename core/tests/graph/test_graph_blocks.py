@@ -10,10 +10,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dlb.graph.canonical import canonical_graph
-from dlb.graph.operations import operations
-from dlb.graph.structure import compare_structure
-from dlb.workload import (
+from dlb_graph.structure.normal_form import operations
+from dlb_graph.structure.structure import compare_structure
+from dlb_graph.truth.canonical import canonical_graph
+from dlb_graph.workload import (
     GELU,
     Attention,
     BatchNorm,
@@ -31,7 +31,7 @@ from dlb.workload import (
     Slice,
     Transpose,
 )
-from dlb.workload.initial import initial_weights
+from dlb_graph.workload.initial import initial_weights
 
 FEATURES = 6
 

@@ -13,11 +13,14 @@ from exported_models import MODELS
 from onnx.reference import ReferenceEvaluator
 
 from dlb.errors import RequestError, UnsupportedError, WorkloadError
-from dlb.graph.canonical import canonical_graph, layers_graph, loss_graph
-from dlb.graph.evaluate import Evaluator, evaluate
-from dlb.workload import (
+from dlb_conformance.layer_cases import BY_LAYER
+from dlb_graph.layers import type_name
+from dlb_graph.truth.canonical import canonical_graph, layers_graph, loss_graph
+from dlb_graph.truth.evaluate import Evaluator, evaluate
+from dlb_graph.workload import (
     GELU,
     GRU,
+    LAYERS,
     RNN,
     Attention,
     BatchNorm,
@@ -58,11 +61,10 @@ from dlb.workload import (
     Transpose,
     Where,
     infer_shapes,
-    layer_types,
     parameter_shapes,
 )
-from dlb.workload.files import load
-from dlb.workload.initial import initial_weights
+from dlb_graph.workload.files import load
+from dlb_graph.workload.initial import initial_weights
 
 EXTRA = Model(
     input=Input(shape=(4,)),
@@ -156,6 +158,8 @@ ALL = {
     "tied": TIED,
     "steps": STEPS,
 }
+_HAD = {type_name(node.layer) for model in ALL.values() for node in model.nodes}
+ALL |= {kind: next(iter(cases.values())) for kind, cases in BY_LAYER.items() if kind not in _HAD}
 
 
 def given(model: Model, batch: int = 3):
@@ -167,7 +171,7 @@ def given(model: Model, batch: int = 3):
 
 def test_these_models_have_every_layer_type():
     used = {type(node.layer) for model in ALL.values() for node in model.nodes}
-    assert used == set(layer_types().values())
+    assert used == set(LAYERS.values())
 
 
 @pytest.mark.parametrize("training", [False, True])

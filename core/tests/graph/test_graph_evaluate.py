@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from dlb.errors import UnsupportedError
-from dlb.graph.evaluate import Evaluator, evaluate
+from dlb_graph.truth.evaluate import Evaluator, evaluate
 
 DEEP, SIZE = 20, 1 << 17
 

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from dlb import workload as W
-from dlb.graph.evaluate import evaluate
-from dlb.graph.layer_gradients import Pass, layer_gradients
-from dlb.graph.operations import operations
-from dlb.workload.resizing import COORDINATES, resized, taps_of
+from dlb_graph import workload as W
+from dlb_graph.layers import Pass
+from dlb_graph.layers.resize import COORDINATES, resized, taps_of
+from dlb_graph.structure.normal_form import operations
+from dlb_graph.truth.evaluate import evaluate
 
 SIZES = st.integers(1, 7)
 SCALES = st.floats(0.25, 3.0, width=32)
@@ -111,7 +111,7 @@ LAYERS: list[W.Layer] = [
 @pytest.mark.parametrize("layer", LAYERS, ids=repr)
 def test_the_gradient_is_that_of_a_linear_function(layer: W.Layer) -> None:
     """y(x) . c - y(0) . c is x . gradient: neither layer multiplies numbers of the value."""
-    from dlb.graph.canonical import canonical_graph
+    from dlb_graph.truth.canonical import canonical_graph
 
     model = W.Model(input=W.Input(shape=(2, 5, 6)), nodes=(W.Node(name="one", layer=layer),))
     random = np.random.default_rng(0)
@@ -119,7 +119,7 @@ def test_the_gradient_is_that_of_a_linear_function(layer: W.Layer) -> None:
     graph = canonical_graph(model, {}, dtype="float64")
     y, at_zero = (evaluate(graph, {"input": each})["one"] for each in (x, np.zeros_like(x)))
     cotangent = random.normal(size=y.shape)
-    ((gradient,), parameters) = layer_gradients(layer, Pass((x,), {}), cotangent)
+    ((gradient,), parameters) = layer.gradients(Pass((x,), {}), cotangent)
     assert not parameters and gradient is not None and gradient.shape == x.shape
     assert (x * gradient).sum() == pytest.approx(((y - at_zero) * cotangent).sum(), rel=1e-12)
 

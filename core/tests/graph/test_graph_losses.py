@@ -7,13 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from dlb import workload as W
 from dlb.execution.periodic_tests import score
-from dlb.graph.canonical import loss_graph
-from dlb.graph.evaluate import evaluate
-from dlb.graph.losses import formula
 from dlb.samples import proof_labels, random_labels
-from dlb.workload.losses import classes_and_places, target_kind
+from dlb_graph import workload as W
+from dlb_graph.losses import classes_and_places
+from dlb_graph.truth.canonical import loss_graph
+from dlb_graph.truth.evaluate import evaluate
 
 #: Outputs of features, of steps, and of maps, whose classes are the second axis.
 SHAPES = [(5, 10), (3, 4, 7), (2, 7, 3, 4)]
@@ -27,7 +26,7 @@ LOSSES: dict[str, W.Loss] = {
     "absolute_error": W.AbsoluteError(),
     "huber": W.Huber(delta=0.7),
 }
-OF_NUMBERS = [name for name, loss in LOSSES.items() if target_kind(loss) != "class"]
+OF_NUMBERS = [name for name, loss in LOSSES.items() if loss.targets != "class"]
 
 
 def cross_entropy(
@@ -78,7 +77,7 @@ def defined(outputs: np.ndarray, targets: np.ndarray, loss: W.Loss) -> float:
 def drawn(shape: tuple[int, ...], loss: W.Loss) -> tuple[np.ndarray, np.ndarray]:
     """Outputs, and targets of a loss; shares between 0 and 1, too."""
     generator = np.random.default_rng(7)
-    outputs, kind = 2 * generator.standard_normal(shape), target_kind(loss)
+    outputs, kind = 2 * generator.standard_normal(shape), loss.targets
     if kind == "class":
         classes, places = classes_and_places(shape[1:])
         labels = generator.integers(0, classes, (shape[0], *places))
@@ -94,7 +93,7 @@ def drawn(shape: tuple[int, ...], loss: W.Loss) -> tuple[np.ndarray, np.ndarray]
 def test_value_and_gradient_are_those_of_the_definition(name: str, shape: tuple[int, ...]) -> None:
     loss = LOSSES[name]
     outputs, targets = drawn(shape, loss)
-    value, gradient = formula(loss).value_and_gradient(outputs, targets)
+    value, gradient = loss.value_and_gradient(outputs, targets)
     assert value == pytest.approx(defined(outputs, targets, loss), rel=1e-13)
     assert gradient.shape == shape
     step = 1e-6
@@ -135,7 +134,7 @@ def test_what_is_computed_in_float32_stays_there(name: str) -> None:
     narrow = outputs.astype(np.float32)
     if targets.dtype.kind == "f":
         targets = targets.astype(np.float32)
-    value, gradient = formula(loss).value_and_gradient(narrow, targets)
+    value, gradient = loss.value_and_gradient(narrow, targets)
     assert gradient.dtype == np.float32
     assert value == pytest.approx(defined(narrow, targets, loss), rel=1e-6)
 
@@ -144,7 +143,7 @@ def test_what_is_computed_in_float32_stays_there(name: str) -> None:
 def test_where_an_output_is_its_target_the_slope_is_0(name: str) -> None:
     loss, outputs = LOSSES[name], np.zeros((2, 3))
     targets = np.full((2, 3), 0.5 if name == "binary_cross_entropy" else 0.0)
-    value, gradient = formula(loss).value_and_gradient(outputs, targets)
+    value, gradient = loss.value_and_gradient(outputs, targets)
     assert gradient.tolist() == np.zeros((2, 3)).tolist()
     assert value == pytest.approx(math.log(2) if name == "binary_cross_entropy" else 0.0)
 
@@ -152,7 +151,7 @@ def test_where_an_output_is_its_target_the_slope_is_0(name: str) -> None:
 @pytest.mark.parametrize("delta", [0.1, 1.0, 1e3])
 def test_pieces_of_hubers_loss_meet(delta: float) -> None:
     errors = np.array([[-2 * delta, -delta, -delta / 2, 0.0, delta / 2, delta, 2 * delta]])
-    value, gradient = formula(W.Huber(delta=delta)).value_and_gradient(errors, np.zeros((1, 7)))
+    value, gradient = W.Huber(delta=delta).value_and_gradient(errors, np.zeros((1, 7)))
     assert value == pytest.approx(delta**2 * (2 * 1.5 + 2 * 0.5 + 2 * 0.125) / 7)
     expected = delta * np.array([[-1, -1, -0.5, 0, 0.5, 1, 1]]) / 7
     assert gradient == pytest.approx(expected)
@@ -163,7 +162,7 @@ def test_large_logits_neither_overflow_nor_warn(
     size: float, recwarn: pytest.WarningsRecorder
 ) -> None:
     logits, targets = np.array([[-size, size, size]]), np.array([[0.0, 1.0, 0.0]])
-    value, gradient = formula(W.BinaryCrossEntropy()).value_and_gradient(logits, targets)
+    value, gradient = W.BinaryCrossEntropy().value_and_gradient(logits, targets)
     assert value == pytest.approx(size / 3) and gradient == pytest.approx(
         np.array([[0, 0, 1 / 3]]), abs=1e-20
     )
@@ -175,23 +174,23 @@ def test_a_nan_is_a_nan_in_the_loss_and_no_right_prediction(name: str) -> None:
     loss = LOSSES[name]
     outputs, targets = drawn((4, 6), loss)
     outputs[1, 2] = np.nan
-    value, gradient = formula(loss).value_and_gradient(outputs, targets)
+    value, gradient = loss.value_and_gradient(outputs, targets)
     assert math.isnan(value) and np.isnan(gradient[1, 2])
-    assert math.isnan(formula(loss).difference(outputs, outputs, targets))
-    accuracy = formula(loss).accuracy(outputs, targets)
+    assert math.isnan(loss.difference(outputs, outputs, targets))
+    accuracy = loss.accuracy(outputs, targets)
     assert accuracy is None or accuracy < 1
 
 
 def test_accuracy_is_that_of_decisions() -> None:
     outputs = np.array([[2.0, -1.0], [-3.0, 0.5]])
-    assert formula(W.SoftmaxCrossEntropy()).accuracy(outputs, np.array([0, 0])) == 0.5
-    assert formula(W.SoftmaxCrossEntropy(ignore_index=9)).accuracy(outputs, np.array([0, 9])) == 1.0
+    assert W.SoftmaxCrossEntropy().accuracy(outputs, np.array([0, 0])) == 0.5
+    assert W.SoftmaxCrossEntropy(ignore_index=9).accuracy(outputs, np.array([0, 9])) == 1.0
     maps = outputs.T[None, :, :, None]
-    assert formula(W.SoftmaxCrossEntropy()).accuracy(maps, np.array([[[0], [0]]])) == 0.5
+    assert W.SoftmaxCrossEntropy().accuracy(maps, np.array([[[0], [0]]])) == 0.5
     shares = np.array([[1.0, 0.0], [0.0, 0.0]])
-    assert formula(W.BinaryCrossEntropy()).accuracy(outputs, shares) == 0.75
+    assert W.BinaryCrossEntropy().accuracy(outputs, shares) == 0.75
     for loss in (W.SquaredError(), W.AbsoluteError(), W.Huber()):
-        assert formula(loss).accuracy(outputs, shares) is None
+        assert loss.accuracy(outputs, shares) is None
 
 
 def test_a_test_is_of_the_labels_that_count() -> None:
@@ -220,7 +219,7 @@ def test_it_is_the_difference_of_the_losses(
     expected = float(
         cross_entropy(one, labels, smoothing) - cross_entropy(other, labels, smoothing)
     )
-    by = formula(W.SoftmaxCrossEntropy(label_smoothing=smoothing))
+    by = W.SoftmaxCrossEntropy(label_smoothing=smoothing)
     assert by.difference(one, other, labels) == pytest.approx(expected, rel=1e-9)
 
 
@@ -234,7 +233,7 @@ def test_it_is_the_difference_of_the_other_losses(
     one, targets = drawn(shape, loss)
     other = one + apart * np.random.default_rng(8).standard_normal(shape)
     expected = float(of_numbers(one, targets, loss) - of_numbers(other, targets, loss))
-    assert formula(loss).difference(one, other, targets) == pytest.approx(expected, rel=1e-9)
+    assert loss.difference(one, other, targets) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -243,14 +242,14 @@ def test_what_is_ignored_makes_no_difference(shape: tuple[int, ...]) -> None:
     one, labels = drawn(shape, by)
     other = one + 0.1 * np.random.default_rng(8).standard_normal(shape)
     apart = [defined(each, labels, by) for each in (one, other)]
-    assert formula(by).difference(one, other, labels) == pytest.approx(apart[0] - apart[1])
-    _, gradient = formula(by).value_and_gradient(one, labels)
+    assert by.difference(one, other, labels) == pytest.approx(apart[0] - apart[1])
+    _, gradient = by.value_and_gradient(one, labels)
     places = gradient if gradient.ndim < 4 else gradient.transpose(0, 2, 3, 1)
     assert (places.any(axis=-1) == (labels != 255)).all()
-    assert math.isfinite(formula(by).cancellation(one, labels))
+    assert math.isfinite(by.cancellation(one, labels))
     everywhere = np.full_like(labels, 255)
-    value, gradient = formula(by).value_and_gradient(one, everywhere)
-    assert value == 0 and not gradient.any() and formula(by).accuracy(one, everywhere) is None
+    value, gradient = by.value_and_gradient(one, everywhere)
+    assert value == 0 and not gradient.any() and by.accuracy(one, everywhere) is None
 
 
 @pytest.mark.parametrize("shape", SHAPES[:2])
@@ -262,7 +261,7 @@ def test_class_weights_multiply_each_sample(shape: tuple[int, ...]) -> None:
         label_smoothing=0.1, class_weights=(0.0, 2.0, *[0.5] * (shape[-1] - 2))
     )
     apart = [float(cross_entropy(each, labels, 0.1, by.class_weights)) for each in (one, other)]
-    found = formula(by).difference(one, other, labels)
+    found = by.difference(one, other, labels)
     assert found == pytest.approx(apart[0] - apart[1], rel=1e-9)
 
 
@@ -275,7 +274,7 @@ def test_small_logits_keep_their_digits() -> None:
     apart = one - other
     # To first order, with equal shares: the mean of what is apart, less that of the label.
     expected = (apart.mean(-1) - np.take_along_axis(apart, labels[:, None], -1)[:, 0]).mean()
-    found = formula(W.SoftmaxCrossEntropy()).difference(one, other, labels)
+    found = W.SoftmaxCrossEntropy().difference(one, other, labels)
     assert found == pytest.approx(expected, rel=1e-6)
 
 
@@ -284,7 +283,7 @@ def test_large_errors_keep_the_digits_of_their_difference() -> None:
     other, targets = np.full((2, 3), 1000.0), np.zeros((2, 3))
     apart = 2.0**-40
     for loss, slope in ((W.SquaredError(), 2000.0), (W.AbsoluteError(), 1.0), (W.Huber(), 1.0)):
-        found = formula(loss).difference(other + apart, other, targets)
+        found = loss.difference(other + apart, other, targets)
         assert found == pytest.approx(slope * apart, rel=1e-9)
 
 

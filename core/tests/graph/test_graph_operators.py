@@ -14,11 +14,11 @@ from onnx import TensorProto, helper
 from packaging.version import Version
 
 from dlb.errors import ShapeError, WorkloadError
-from dlb.graph.canonical import canonical_graph, loss_graph
-from dlb.graph.evaluate import evaluate
-from dlb.graph.layer_gradients import Pass, layer_gradients
-from dlb.graph.runtime import run_model
-from dlb.workload import (
+from dlb_graph.layers import Pass
+from dlb_graph.truth.canonical import canonical_graph, loss_graph
+from dlb_graph.truth.evaluate import evaluate
+from dlb_graph.truth.runtime import run_model
+from dlb_graph.workload import (
     GRU,
     LRN,
     LSTM,
@@ -278,7 +278,7 @@ def test_the_logarithm_of_a_share_that_is_no_number_is_finite():
     x = np.array([[0.0, 1000.0, -1000.0]])
     graph = canonical_graph(single(layer, (3,)), {}, dtype="float64")
     assert evaluate(graph, {"input": x})["layer"].tolist() == [[-1000.0, 0.0, -2000.0]]
-    ((slope,), _) = layer_gradients(layer, Pass((x,), {}), np.array([[1.0, 0.0, 2.0]]))
+    ((slope,), _) = layer.gradients(Pass((x,), {}), np.array([[1.0, 0.0, 2.0]]))
     assert slope.tolist() == [[1.0, -3.0, 2.0]]
 
 

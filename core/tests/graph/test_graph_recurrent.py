@@ -8,9 +8,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from dlb.errors import UnsupportedError
-from dlb.graph.evaluate import evaluate
-from dlb.graph.precision import in_precision
-from dlb.graph.runtime import run_model
+from dlb_graph.truth.evaluate import evaluate
+from dlb_graph.truth.precision import in_precision
+from dlb_graph.truth.runtime import run_model
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STEPS, SAMPLES, FEATURES, HIDDEN = 5, 3, 4, 2

@@ -11,12 +11,12 @@ import pytest
 from exported_models import MODELS
 
 from dlb.errors import DataError, DlbError, RequestError, UnsupportedError
-from dlb.graph.canonical import canonical_graph
-from dlb.graph.evaluate import evaluate
-from dlb.graph.exported import with_opset
-from dlb.graph.runtime import run_model
-from dlb.workload import LRN, Input, Model, Node
-from dlb.workload.initial import initial_weights
+from dlb_graph.truth.canonical import canonical_graph
+from dlb_graph.truth.evaluate import evaluate
+from dlb_graph.truth.exported import with_opset
+from dlb_graph.truth.runtime import run_model
+from dlb_graph.workload import LRN, Input, Model, Node
+from dlb_graph.workload.initial import initial_weights
 
 LENET = canonical_graph(MODELS["lenet"], initial_weights(MODELS["lenet"], 0))
 X = np.random.default_rng(0).normal(size=(2, 1, 12, 12)).astype(np.float32)

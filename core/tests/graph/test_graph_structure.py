@@ -10,10 +10,11 @@ from exported_models import EXPORTED_FILES, MODELS
 from onnx import TensorProto, helper, numpy_helper
 
 from dlb.errors import UnsupportedError
-from dlb.graph.canonical import canonical_graph
-from dlb.graph.exported import check_exported, with_opset
-from dlb.graph.structure import compare_structure
-from dlb.workload import (
+from dlb_graph.rewriting.control_flow import straight
+from dlb_graph.structure.structure import compare_structure
+from dlb_graph.truth.canonical import canonical_graph
+from dlb_graph.truth.exported import check_exported, with_opset
+from dlb_graph.workload import (
     LRN,
     Add,
     AveragePool,
@@ -39,7 +40,7 @@ from dlb.workload import (
     Tanh,
     parameter_shapes,
 )
-from dlb.workload.initial import initial_weights
+from dlb_graph.workload.initial import initial_weights
 
 EXPORTED = sorted(EXPORTED_FILES.glob("*.onnx"))
 
@@ -97,7 +98,7 @@ def test_there_are_exports_of_every_framework():
 @pytest.mark.parametrize("path", EXPORTED, ids=lambda path: path.stem)
 def test_what_frameworks_export_is_the_canonical_graph(path):
     model = MODELS[path.stem.split("-")[-1]]
-    found = compare_structure(graph_of(model), onnx.load(str(path)))
+    found = compare_structure(graph_of(model), straight(onnx.load(str(path))))
     assert found.equal, [str(each) for each in found.differences]
     assert found.differences == ()
     assert found.canonical_parameters == found.exported_parameters
@@ -109,7 +110,7 @@ def test_what_frameworks_export_is_the_canonical_graph(path):
 def test_batch_normalisation_that_an_exporter_hides_is_named():
     canonical = graph_of(MODELS["residual"])
     unseen = {
-        path.stem: compare_structure(canonical, onnx.load(str(path))).unseen
+        path.stem: compare_structure(canonical, straight(onnx.load(str(path)))).unseen
         for path in EXPORTED
         if path.stem.endswith("residual")
     }
@@ -267,7 +268,7 @@ def test_a_planted_difference_is_found_in_real_exports(planted, framework):
         assert not path.exists(), "Chainer's exporter has no LSTM"
         return
     folds = framework in ("torch", "torch-script", "keras")
-    found = compare_structure(graph_of(change(MODELS[name])), onnx.load(str(path)))
+    found = compare_structure(graph_of(change(MODELS[name])), straight(onnx.load(str(path))))
     if planted == "epsilon" and folds:
         assert found.equal and "bn2" in found.unseen
         return
@@ -559,7 +560,6 @@ def test_a_label_that_its_operators_belie_is_found():
     facts = check_exported(with_opset(model, 18))
     assert not facts.consistent and "axes" in facts.checker_error
     assert facts.newest_consistent == 17
-    assert check_exported(model).operators[0] == ("Add", 1)
 
 
 def words(tied: str) -> Model:

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, checker, helper, numpy_helper
 
 from dlb.errors import UnsupportedError
-from dlb.graph.runtime import run_model
+from dlb_graph.truth.runtime import run_model
 from dlb_worker.onnx_file import write_model
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(3, 4)

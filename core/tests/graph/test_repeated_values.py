@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dlb.graph.operations import operations
+from dlb_graph.structure.normal_form import operations
 
 
 def model(operator: str, *, expanded: bool) -> onnx.ModelProto:

@@ -15,13 +15,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from dlb.graph.canonical import IR_VERSION, OPSET
-from dlb.graph.held import Values
-from dlb.graph.layer_nodes import Graph, add_layer
-from dlb.graph.operations import Operation, reader_of
-from dlb.graph.structure import compare_operations
-from dlb.graph.trace import Trace
-from dlb.workload import Model, files, infer_shapes, parameter_shapes
+from dlb_graph.structure.normal_form import operations_of
+from dlb_graph.structure.operation import Operation
+from dlb_graph.structure.structure import compare_operations
+from dlb_graph.truth.canonical import IR_VERSION, OPSET
+from dlb_graph.truth.held import Values
+from dlb_graph.truth.layer_nodes import Graph, add_layer
+from dlb_graph.truth.trace import Trace
+from dlb_graph.workload import Model, files, infer_shapes, parameter_shapes
 
 ZOO = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 BATCH = 1
@@ -57,7 +58,7 @@ def read(
         batch=BATCH,
         opsets=tuple(model.opset_import),
     )
-    return reader_of(traced).read()
+    return operations_of(traced)
 
 
 def read_ours(model: Model) -> list[Operation]:

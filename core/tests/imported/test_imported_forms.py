@@ -12,10 +12,11 @@ from onnxruntime import InferenceSession
 from test_imported import CONV, before_head, conv, graph, head, kinds, node, real, saved
 
 from dlb.errors import UnsupportedError
-from dlb.graph.canonical import canonical_graph
-from dlb.graph.evaluate import evaluate
-from dlb.imported import import_file
-from dlb.proof.findings.workload import SharedLayers, StraightThrough
+from dlb.proof.checks.file import check_file
+from dlb_graph.comparing.read_facts import SharedLayers, StraightThrough
+from dlb_graph.files.read import import_file
+from dlb_graph.truth.canonical import canonical_graph
+from dlb_graph.truth.evaluate import evaluate
 
 
 def after_conv(*nodes: onnx.NodeProto, size: int = 120, **held: np.ndarray) -> onnx.ModelProto:
@@ -411,7 +412,7 @@ def test_a_quantised_file_is_trained_straight_through_its_roundings(
     found = import_file(path)
     functions = [getattr(node.layer, "function", "") for node in found.workload.model.nodes]
     assert functions.count("straight_through_round") == 1
-    assert StraightThrough(roundings=1) in [finding.cause for finding in found.file_check.findings]
+    assert StraightThrough(roundings=1) in [finding.cause for finding in check_file(found).findings]
 
 
 def test_a_bound_of_all_rows_makes_them_one_sample(tmp_path: Path) -> None:
@@ -473,14 +474,14 @@ def test_a_loop_that_is_a_recurrent_layer_is_one(tmp_path: Path) -> None:
     model = looped(*PRODUCTS, node("Tanh", ["c"], ["e"]), wx=real(4, 3), ws=real(3, 3))
     imported = import_file(saved(tmp_path, model))
     assert kinds(imported.workload.model) == ["rnn", "select", "linear"]
-    assert imported.file_check.verdict == "passed"
+    assert check_file(imported).verdict == "passed"
 
 
 def test_a_loop_that_is_none_is_its_rounds_whose_layers_are_shared(tmp_path: Path) -> None:
     model = looped(*PRODUCTS, node("Sin", ["c"], ["e"]), wx=real(4, 3), ws=real(3, 3))
     imported = import_file(saved(tmp_path, model))
     assert kinds(imported.workload.model).count("elementwise") == 5
-    told = [f.cause for f in imported.file_check.findings if isinstance(f.cause, SharedLayers)]
+    told = [f.cause for f in check_file(imported).findings if isinstance(f.cause, SharedLayers)]
     assert [len(cause.layers) for cause in told] == [4, 3]
     assert len(imported.weights) == 3
 

@@ -9,9 +9,10 @@ import onnx
 import pytest
 from test_imported import CONV, TAIL, before_head, conv, kinds, node, real, saved
 
-from dlb import workload as W
 from dlb.errors import DlbError
-from dlb.imported import import_file
+from dlb.proof.checks.file import check_file
+from dlb_graph import workload as W
+from dlb_graph.files.read import import_file
 from dlb_worker.masks import packed
 
 #: Places of a map [4, 5, 6] that stay: some of each row.
@@ -116,7 +117,7 @@ FILES: dict[str, tuple[onnx.ModelProto, list[W.Layer]]] = {
 def test_a_mask_is_read_as_its_layer(name: str, tmp_path: Path) -> None:
     model, layers = FILES[name]
     found = import_file(saved(tmp_path, model))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert kinds(found.workload.model) == [
         *("conv", *map(W.type_name, layers)),
         *("softmax", *TAIL),

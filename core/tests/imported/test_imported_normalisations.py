@@ -9,8 +9,9 @@ import onnx
 import pytest
 from test_imported import CONV, TAIL, before_head, conv, graph, kinds, node, real, saved
 
-from dlb import workload as W
-from dlb.imported import import_file
+from dlb.proof.checks.file import check_file
+from dlb_graph import workload as W
+from dlb_graph.files.read import import_file
 
 SCALE, BIAS = real(4) + 2, real(4)
 
@@ -95,7 +96,7 @@ FILES: dict[str, tuple[onnx.ModelProto, int, np.ndarray]] = {
 def test_groups_that_are_normalised_are_a_layer(name: str, tmp_path: Path) -> None:
     model, groups, scale = FILES[name]
     found = import_file(saved(tmp_path, model))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert kinds(found.workload.model) == ["conv", "group_norm", *TAIL]
     layer = found.workload.model.nodes[1]
     assert layer.layer == W.GroupNorm(groups=groups, epsilon=1e-3)
@@ -106,7 +107,7 @@ def test_rows_are_normalised_as_maps(tmp_path: Path) -> None:
     nodes = [node("InstanceNormalization", ["x", "s", "z"], ["h"])]
     model = before_head(nodes, {"s": SCALE, "z": BIAS}, 20, shape=("N", 4, 5))
     found = import_file(saved(tmp_path, model))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert [kind for kind in kinds(found.workload.model) if kind != "reshape"] == [
         "group_norm",
         *TAIL,
@@ -157,7 +158,7 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_divided_by_their_root_mean_square_are_a_layer(name: str, tmp_path: Path) -> None:
     found = import_file(saved(tmp_path, ROWS[name]))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert kinds(found.workload.model) == ["rms_norm", "linear"]
     layer = found.workload.model.nodes[0]
     assert layer.layer == W.RMSNorm(epsilon=1e-3)

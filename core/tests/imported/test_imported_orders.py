@@ -10,11 +10,12 @@ import pytest
 from onnx import TensorProto, helper
 from test_imported import CONV, before_head, conv, graph, head, kinds, node, real, saved
 
-from dlb import workload as W
-from dlb.imported import import_file
-from dlb.imported.views import layout_layers, positions
+from dlb.proof.checks.file import check_file
 from dlb.report.sentences import describe
-from dlb.workload.shapes import MOST_AXES
+from dlb_graph import workload as W
+from dlb_graph.files.read import import_file
+from dlb_graph.layers import MOST_AXES
+from dlb_graph.reading.views import layout_layers, positions
 
 #: Windows of 2 x 3 pixels of a map [2, 4, 6] in the order of torchvision and timm: 4 samples for each one.
 SHAPES = {
@@ -280,7 +281,7 @@ FILES: dict[str, tuple[onnx.ModelProto, set[str]]] = {
 def test_layers_compute_what_the_file_does(name: str, tmp_path: Path) -> None:
     made, expected = FILES[name]
     found = import_file(saved(tmp_path, made))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert expected <= set(kinds(found.workload.model))
 
 
@@ -300,7 +301,7 @@ def test_classes_of_the_input_are_rows_of_a_table(operator: str, tmp_path: Path)
     nodes.append(node("MatMul", ["o", "w"], ["y"]))
     made = graph(nodes, {**held, "w": real(7, 3)}, ("N", 5), rank=3, kind=TensorProto.INT64)
     found = import_file(saved(tmp_path, made))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert found.workload.model.nodes[0].layer == W.Embedding(entries=7, features=7)
 
 
@@ -335,7 +336,7 @@ def test_the_last_state_is_the_value_of_the_last_step(
         **head("h", 3 * directions)[1],
     }
     found = import_file(saved(tmp_path, graph(nodes, held, ("N", 5, 4))))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert "select" in kinds(found.workload.model)
 
 
@@ -354,7 +355,7 @@ def test_the_choice_of_a_class_is_left_to_accuracy(
     made.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
     found = import_file(saved(tmp_path, made))
     assert found.workload.loss == W.SoftmaxCrossEntropy()
-    assert "'choice' (ArgMax) chooses a class" in describe(found.file_check)
+    assert "'choice' (ArgMax) chooses a class" in describe(check_file(found))
 
 
 @pytest.mark.parametrize(("window", "size"), [(7, 64), (9, 256)])
@@ -370,7 +371,7 @@ def test_an_open_size_grows_until_windows_fit(window: int, size: int, tmp_path: 
     made = graph(nodes, {"w": real(4, 3, window, window), **head("f", 4)[1]}, ("N", 3, "H", "W"))
     found = import_file(saved(tmp_path, made))
     assert found.workload.model.input.shape == (3, size, size)
-    assert f"H = {size} (open in the file" in describe(found.file_check)
+    assert f"H = {size} (open in the file" in describe(check_file(found))
 
 
 def test_weights_may_be_in_a_branch(tmp_path: Path) -> None:
@@ -414,7 +415,7 @@ def test_an_attention_without_an_output_map_is_read_in_parts(tmp_path: Path) -> 
         **head("h", 40)[1],
     }
     found = import_file(saved(tmp_path, graph(nodes, held, ("N", 5, 8))))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert {"matmul", "softmax", "linear"} <= set(kinds(found.workload.model))
 
 

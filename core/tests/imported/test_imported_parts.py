@@ -10,11 +10,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from test_imported import graph, kinds, node, real, saved
 
-from dlb import workload as W
 from dlb.errors import UnsupportedError
-from dlb.graph.canonical import canonical_graph
-from dlb.imported.read import import_file
-from dlb.workload.initial import initial_weights, proof_weights
+from dlb.proof.checks.file import check_file
+from dlb_graph import workload as W
+from dlb_graph.files.read import import_file
+from dlb_graph.truth.canonical import canonical_graph
+from dlb_graph.workload.initial import initial_weights, proof_weights
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[W.Layer, ...]]] = {
     "pad": ((2, 4, 3), (W.Tanh(), W.Pad(pads=(1, 0, 2, 0, 1, 0), value=0.5))),
@@ -139,7 +140,7 @@ def test_numbers_that_are_put_into_a_value(updates: str, tmp_path: Path) -> None
     model = rows_of_features(*part, node("ScatterND", ["m", "i", "u"], ["y"]), **held)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
     found = import_file(saved(tmp_path, model))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert "gather" in kinds(found.workload.model)
 
 

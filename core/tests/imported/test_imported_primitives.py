@@ -9,8 +9,9 @@ import onnx
 import pytest
 from test_imported import CONV, TAIL, before_head, conv, kinds, node, real, saved
 
-from dlb import workload as W
-from dlb.imported import import_file
+from dlb.proof.checks.file import check_file
+from dlb_graph import workload as W
+from dlb_graph.files.read import import_file
 
 
 def after_conv(*nodes: onnx.NodeProto, **held: np.ndarray) -> onnx.ModelProto:
@@ -202,7 +203,7 @@ FILES: dict[str, tuple[onnx.ModelProto, list[W.Layer]]] = {
 def test_a_function_is_read_as_its_layer(name: str, tmp_path: Path) -> None:
     model, layers = FILES[name]
     found = import_file(saved(tmp_path, model))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert kinds(found.workload.model) == ["conv", *map(W.type_name, layers), *TAIL]
     read = [each.layer for each in found.workload.model.nodes[1:]]
     assert read[: len(layers)] == layers
@@ -213,7 +214,7 @@ def test_a_matrix_times_a_value_is_a_linear_layer(tmp_path: Path) -> None:
     found = import_file(
         saved(tmp_path, before_head([conv(), *nodes], {**CONV, "m": real(3, 5)}, 72))
     )
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert "linear" in kinds(found.workload.model)[:-1]
 
 
@@ -238,7 +239,7 @@ def test_windows_of_a_map_are_values_of_more_axes(tmp_path: Path) -> None:
     }
     made = before_head(nodes, held, 168, shape=("N", 2, 4, 6))
     found = import_file(saved(tmp_path, made))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert {"transpose", "softmax", "linear"} <= set(kinds(found.workload.model))
 
 
@@ -252,7 +253,7 @@ def test_features_are_scaled_in_the_order_of_the_file(tmp_path: Path) -> None:
     ]
     made = after_conv(*nodes, by=real(6, 4), more=real(5, 1, 4))
     found = import_file(saved(tmp_path, made))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     layers = [each.layer for each in found.workload.model.nodes[1:4]]
     assert layers == [W.Scale(sizes=(4, 1, 6)), W.Tanh(), W.Shift(sizes=(4, 5, 1))]
 
@@ -266,5 +267,5 @@ def test_a_map_times_a_number_of_each_sample(tmp_path: Path) -> None:
     ]
     held = {"one": real(120, 1), "ones": np.array([-1, 1, 1, 1])}
     found = import_file(saved(tmp_path, after_conv(*nodes, **held)))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert "binary" in kinds(found.workload.model)

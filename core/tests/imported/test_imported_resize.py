@@ -10,9 +10,10 @@ import onnx
 import pytest
 from test_imported import CONV, TAIL, before_head, conv, kinds, node, saved
 
-from dlb import workload as W
 from dlb.errors import DlbError
-from dlb.imported import import_file
+from dlb.proof.checks.file import check_file
+from dlb_graph import workload as W
+from dlb_graph.files.read import import_file
 
 
 def resized(*nodes: onnx.NodeProto, width: int, opset: int = 17, **held: Any) -> onnx.ModelProto:
@@ -70,7 +71,7 @@ FILES: dict[str, tuple[onnx.ModelProto, W.Resize]] = {
 def test_a_resize_is_read_as_its_layer(name: str, tmp_path: Path) -> None:
     model, layer = FILES[name]
     found = import_file(saved(tmp_path, model))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert kinds(found.workload.model) == ["conv", "resize", *TAIL]
     assert found.workload.model.nodes[1].layer == layer
 
@@ -84,7 +85,7 @@ def test_axes_and_channels_last(tmp_path: Path) -> None:
     found = import_file(
         saved(tmp_path, resized(*nodes, width=308, opset=18, sizes=np.array([7, 11])))
     )
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert kinds(found.workload.model) == ["conv", "resize", *TAIL]
     assert found.workload.model.nodes[1].layer == W.Resize(sizes=(4, 11, 7))
 
@@ -97,7 +98,7 @@ def test_rows_and_channels_may_be_resized(tmp_path: Path) -> None:
     ]
     held = {"rows": np.array([-1, 20, 6]), "sizes": np.array([3, 7, 9])}
     found = import_file(saved(tmp_path, resized(*nodes, width=63, **held)))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     layers = [each.layer for each in found.workload.model.nodes]
     assert W.Resize(sizes=(7, 9), mode="cubic") in layers
 
@@ -117,7 +118,7 @@ def test_an_upsample_is_a_resize(opset: int, scales: str, tmp_path: Path) -> Non
             opset=opset,
         )
     found = import_file(saved(tmp_path, made))
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     assert found.workload.model.nodes[1].layer == W.Resize(
         sizes=(4, 10, 18), coordinates="asymmetric"
     )

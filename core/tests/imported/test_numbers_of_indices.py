@@ -11,10 +11,10 @@ from onnx import TensorProto
 from onnxruntime import InferenceSession
 from test_imported import before_head, kinds, node, real, saved
 
-from dlb.graph.canonical import canonical_graph
-from dlb.graph.evaluate import evaluate
-from dlb.imported import import_file
-from dlb.workload import layers as L
+from dlb_graph import layers as L
+from dlb_graph.files.read import import_file
+from dlb_graph.truth.canonical import canonical_graph
+from dlb_graph.truth.evaluate import evaluate
 
 ENTRIES = 9
 TABLE = {"table": real(ENTRIES, 4), "three": np.int64(3), "last": np.int64([-1])}

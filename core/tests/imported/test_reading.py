@@ -10,14 +10,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from test_imported import graph, node, real, saved
 
+from dlb.catalogue import import_onnx
 from dlb.errors import DlbError
 from dlb.execution.kept_proofs import proof_key
-from dlb.graph.evaluate import evaluate
-from dlb.graph.precision import in_precision
-from dlb.imported import import_file
-from dlb.proof.findings.workload import AssumedValues, ReadAs
-from dlb.reading import Reading
+from dlb.proof.checks.file import check_file
 from dlb.request import Request
+from dlb_graph.comparing.read_facts import AssumedValues, ReadAs
+from dlb_graph.files.read import import_file
+from dlb_graph.options import Reading
+from dlb_graph.truth.evaluate import evaluate
+from dlb_graph.truth.precision import in_precision
 
 
 def two_of_all() -> onnx.ModelProto:
@@ -45,7 +47,7 @@ def two_of_all() -> onnx.ModelProto:
 
 def read_as(path: Path, reading: Reading) -> tuple[tuple[int, ...], ReadAs]:
     found = import_file(path, reading=reading)
-    (cause,) = [each.cause for each in found.file_check.findings if isinstance(each.cause, ReadAs)]
+    (cause,) = [each.cause for each in check_file(found).findings if isinstance(each.cause, ReadAs)]
     return found.workload.model.input.shape, cause
 
 
@@ -85,7 +87,7 @@ def test_what_nobody_chose_is_told(tmp_path: Path) -> None:
     shape, cause = read_as(saved(tmp_path, two_of_all()), Reading())
     assert shape == (16,) and cause.output == "y" and cause.first_output
     assert cause.assumed == (("kind", 0.0),) and not cause.constants
-    found = import_file(tmp_path / "model.onnx")
+    found = import_onnx(tmp_path / "model.onnx")
     told = " ".join(found.workload.source.split())
     assert "'kind' is 0 everywhere (as nobody chose, --constant gives another)" in told
     assert "output 'y' alone (the first of real numbers, --output-name chooses)" in told
@@ -93,7 +95,9 @@ def test_what_nobody_chose_is_told(tmp_path: Path) -> None:
         tmp_path / "model.onnx", reading=Reading(constants={"kind": 0.0}, output="y")
     )
     assert chosen.workload.model == found.workload.model
-    (cause,) = [each.cause for each in chosen.file_check.findings if isinstance(each.cause, ReadAs)]
+    (cause,) = [
+        each.cause for each in check_file(chosen).findings if isinstance(each.cause, ReadAs)
+    ]
     assert not cause.assumed and not cause.first_output and cause.output == "y"
 
 
@@ -124,7 +128,7 @@ def test_an_input_that_nobody_chose_is_what_its_name_says(
     made.graph.input.append(helper.make_tensor_value_info(name, kind, (3,)))
     made.graph.input.extend(others)
     found = import_file(saved(tmp_path, made))
-    (cause,) = [each.cause for each in found.file_check.findings if isinstance(each.cause, ReadAs)]
+    (cause,) = [each.cause for each in check_file(found).findings if isinstance(each.cause, ReadAs)]
     assert cause.assumed == ((name, value),)
     assert (found.weights["p.bias"] == value).all() if value else "p.bias" not in found.weights
 
@@ -137,7 +141,7 @@ def test_a_constant_is_what_the_file_computes_with_it(tmp_path: Path) -> None:
     biases = []
     for value in (0.0, 1.0):
         found = import_file(path, reading=Reading(constants={"kind": value}, output="y"))
-        assert found.file_check.verdict == "passed"
+        assert check_file(found).verdict == "passed"
         biases.append(found.weights)
         outputs = evaluate(
             model, {"ids": ids, "kind": np.full((3, 16), int(value)), "unread": np.zeros((3, 3))}
@@ -270,17 +274,17 @@ def test_a_value_that_a_node_computes_may_be_a_constant(tmp_path: Path) -> None:
     path = saved(tmp_path, made)
     assumed = import_file(path)
     (cause,) = [
-        each.cause for each in assumed.file_check.findings if isinstance(each.cause, ReadAs)
+        each.cause for each in check_file(assumed).findings if isinstance(each.cause, ReadAs)
     ]
     assert cause.assumed == (("is_padding", 0.0),) and not cause.constants
     found = import_file(path, reading=Reading(constants={"is_padding": 0.0}))
     assert found.workload.model == assumed.workload.model
-    assert found.file_check.verdict == "passed"
+    assert check_file(found).verdict == "passed"
     kinds = [type(each.layer).__name__ for each in found.workload.model.nodes]
     assert kinds == ["Embedding", "PositionEmbedding", "Linear"]
     position = next(each.name for each in found.workload.model.nodes[1:2])
     assert np.array_equal(found.weights[f"{position}.weight"], held["positions"][1:])
-    (cause,) = [each.cause for each in found.file_check.findings if isinstance(each.cause, ReadAs)]
+    (cause,) = [each.cause for each in check_file(found).findings if isinstance(each.cause, ReadAs)]
     assert cause.constants == (("is_padding", 0.0),)
 
 
@@ -304,7 +308,7 @@ def test_rows_that_are_the_steps_of_a_recurrence_are_one_sample(tmp_path: Path) 
     assert shape == (16, 2, 8) and cause.one_sample and cause.defaults == (("steps", 16),)
     shape, cause = read_as(path, Reading(sizes={"steps": 6}))
     assert shape == (6, 2, 8) and cause.one_sample and cause.sizes == (("steps", 6),)
-    found = import_file(path)
+    found = import_onnx(path)
     assert "the first axis of its input as one of a sample" in found.workload.source
     kinds = [type(each.layer).__name__ for each in found.workload.model.nodes]
     assert kinds[-2:] == ["LSTM", "Linear"]
@@ -323,7 +327,7 @@ def test_a_recurrence_with_a_batch_is_no_single_sample(tmp_path: Path) -> None:
     }
     found = import_file(saved(tmp_path, graph(nodes, held, ("N", 6, 5), rank=2)))
     assert found.workload.model.input.shape == (6, 5)
-    assert not any(isinstance(each.cause, ReadAs) for each in found.file_check.findings)
+    assert not any(isinstance(each.cause, ReadAs) for each in check_file(found).findings)
 
 
 def test_real_numbers_that_are_cast_to_the_class_of_a_one_hot_table(tmp_path: Path) -> None:
@@ -360,9 +364,9 @@ def test_an_input_that_nobody_chose_is_no_proof(reads: bool, tmp_path: Path) -> 
     model = graph(nodes, held, ("N", 4), kind=TensorProto.INT64)
     model.graph.input.append(helper.make_tensor_value_info("z", TensorProto.INT64, ("N", 4)))
     path = saved(tmp_path, model)
-    check = import_file(path).file_check
+    check = check_file(import_file(path))
     assert check.verdict == ("not run" if reads else "passed")
     causes = [each.cause for each in check.findings if isinstance(each.cause, AssumedValues)]
     assert [cause.values for cause in causes] == ([(("z", 0.0),)] if reads else [])
-    chosen = import_file(path, reading=Reading(constants={"z": 0.0})).file_check
+    chosen = check_file(import_file(path, reading=Reading(constants={"z": 0.0})))
     assert chosen.verdict == "passed"

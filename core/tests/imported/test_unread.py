@@ -12,11 +12,12 @@ from onnx import TensorProto, helper
 from test_imported import graph, node, real, saved
 
 from dlb.errors import UnsupportedError
-from dlb.imported import import_file
 from dlb.proof.certificate import Certificate
-from dlb.proof.findings.workload import NarrowValues
-from dlb.reading import Reading
+from dlb.proof.checks.file import check_file
 from dlb.report.sentences import describe
+from dlb_graph.comparing.read_facts import NarrowValues
+from dlb_graph.files.read import import_file
+from dlb_graph.options import Reading
 
 FLOAT, HALF, BRAIN = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
 HELD = {"W": real(4, 6), "b": real(6), "W2": real(6, 3), "b2": real(3), "0": np.array(0)}
@@ -123,7 +124,7 @@ def test_a_size_that_one_batch_has_is_none_of_every_batch(tmp_path: Path) -> Non
     ids=["that cancels", "that is fixed", "of a reshape", "of rows of all samples"],
 )
 def test_the_size_of_the_batch_may_be_read(model: onnx.ModelProto, tmp_path: Path) -> None:
-    assert import_file(saved(tmp_path, model)).file_check.verdict == "passed"
+    assert check_file(import_file(saved(tmp_path, model))).verdict == "passed"
 
 
 def cast(name: str, kind: int, output: str) -> onnx.NodeProto:
@@ -167,7 +168,7 @@ NARROW = {
 
 @pytest.mark.parametrize("name", NARROW)
 def test_a_rounding_that_no_layer_does_is_no_proof(name: str, tmp_path: Path) -> None:
-    check = import_file(saved(tmp_path, NARROW[name])).file_check
+    check = check_file(import_file(saved(tmp_path, NARROW[name])))
     (cause,) = (each.cause for each in check.findings if isinstance(each.cause, NarrowValues))
     assert cause.distance is not None and 1e-5 < cause.distance < 1e-2
     assert "to float16 or bfloat16, which no layer does" in describe(check)
@@ -197,7 +198,7 @@ HARMLESS = {
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_a_cast_that_changes_no_number_rounds_none(name: str, tmp_path: Path) -> None:
-    check = import_file(saved(tmp_path, HARMLESS[name])).file_check
+    check = check_file(import_file(saved(tmp_path, HARMLESS[name])))
     assert not any(isinstance(each.cause, NarrowValues) for each in check.findings)
 
 
@@ -211,7 +212,7 @@ def test_the_word_for_a_file_whose_roundings_are_left_out(factor, word, tmp_path
         node("Div", ["o", "k"], ["g"]),
         k=np.float32(factor),
     )
-    check = replace(import_file(saved(tmp_path, model)).file_check, adapter="one")
+    check = replace(check_file(import_file(saved(tmp_path, model))), adapter="one")
     certificate = Certificate(
         workload="w", workload_hash="", seed=0, adapters={"one": ""}, checks=(check,)
     )

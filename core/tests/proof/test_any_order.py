@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dlb.graph.trace import Trace, trace
-from dlb.proof.files.parting import same_values
+from dlb_graph.comparing.counterparts import same_values
+from dlb_graph.truth.trace import Trace, trace
 
 
 def absolute(places: list[int], kind: int, x: np.ndarray) -> Trace:

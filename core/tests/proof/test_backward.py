@@ -9,7 +9,12 @@ import pytest
 
 from dlb.proof.reference import Reference
 from dlb.samples import proof_inputs, proof_labels
-from dlb.workload import (
+from dlb_conformance.gradient_checks import assert_slopes
+from dlb_conformance.layer_cases import CASES, EVERY_LAYER
+from dlb_conformance.models import random_batch, random_weights
+from dlb_conformance.test_losses import LOSSES
+from dlb_conformance.truth import gradients
+from dlb_graph.workload import (
     GRU,
     RNN,
     AbsoluteError,
@@ -36,8 +41,8 @@ from dlb.workload import (
     SquaredError,
     type_name,
 )
-from dlb.workload.files import load, read
-from dlb.workload.initial import initial_weights, proof_masks, proof_weights
+from dlb_graph.workload.files import load, read
+from dlb_graph.workload.initial import initial_weights, proof_masks, proof_weights
 
 SEEDED = Path(__file__).parents[3] / "tests" / "seeded_faults" / "workloads"
 NETWORKS = Path(__file__).parents[3] / "tests" / "cross" / "workloads"
@@ -53,7 +58,7 @@ def reference(model: Model, samples: int = 4, smoothing: float = 0.1) -> Referen
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_gradients_are_the_slopes_of_the_loss(path: Path) -> None:
-    assert_slopes(read(path).model)
+    assert_slopes_of(read(path).model)
 
 
 @pytest.mark.parametrize(
@@ -67,15 +72,34 @@ def test_gradients_are_the_slopes_of_the_loss(path: Path) -> None:
 def test_gradients_through_steps_are_the_slopes_of_the_loss(layer: Layer) -> None:
     layers = {"first": layer, "second": layer, "logits": Linear(out_features=3)}
     nodes = tuple(Node(name=name, layer=each) for name, each in layers.items())
-    assert_slopes(Model(input=Input(shape=(5, 3)), nodes=nodes))
+    assert_slopes_of(Model(input=Input(shape=(5, 3)), nodes=nodes))
 
 
-def assert_slopes(model: Model) -> None:
+def assert_slopes_of(model: Model) -> None:
     truth = reference(model)
     gradients = truth.gradients(truth.training_layers)
     parameters = {name: g for name, g in gradients.items() if name not in ("loss", "input")}
     for name, slope in truth.slopes(parameters, gradients.get("input"), 0).items():
         assert slope.error < 1e-5, (name, slope)
+
+
+#: What the conformance suite compares adapters with.
+@pytest.mark.parametrize(
+    ("model", "loss"),
+    [
+        *(
+            pytest.param(model, SoftmaxCrossEntropy(), id=name)
+            for name, model in {**CASES, **EVERY_LAYER}.items()
+        ),
+        *(pytest.param(*case, id=name) for name, case in LOSSES.items()),
+    ],
+)
+def test_gradients_of_the_conformance_suite_are_the_slopes_of_the_loss(
+    model: Model, loss: Loss
+) -> None:
+    weights, (inputs, labels) = random_weights(model), random_batch(model, loss=loss)
+    found = gradients(model, weights, inputs, labels, by=loss)
+    assert_slopes(found, model, weights, inputs, labels, by=loss)
 
 
 @pytest.mark.parametrize("scale", [1, 1000])
@@ -112,11 +136,11 @@ def test_float32_is_near_float64(name: str) -> None:
 
 def gradient_of_input(*layers: object, x: np.ndarray) -> np.ndarray:
     """The gradient of the input if that of every output of the layers is 1."""
-    from dlb.graph.layer_gradients import Pass, layer_gradients
+    from dlb_graph.layers import Pass
 
     (layer,) = layers
     shape = {MaxPool: (1, 1, 1, 1)}.get(type(layer), x.shape)
-    (found,), _ = layer_gradients(layer, Pass((x,), {}), np.ones(shape))
+    (found,), _ = layer.gradients(Pass((x,), {}), np.ones(shape))
     return found
 
 
@@ -171,7 +195,7 @@ def test_the_gradients_of_films_and_dilated_windows_are_the_slopes_of_the_loss(
     whole = (Conv(out_channels=4, kernel=(1,) * (len(shape) - 1)), *layers, Flatten())
     nodes = [Node(name=f"n{place}", layer=layer) for place, layer in enumerate(whole)]
     nodes.append(Node(name="logits", layer=Linear(out_features=4)))
-    assert_slopes(Model(input=Input(shape=shape), nodes=tuple(nodes)))
+    assert_slopes_of(Model(input=Input(shape=shape), nodes=tuple(nodes)))
 
 
 def test_the_first_of_tied_elements_of_a_film_has_the_whole_gradient() -> None:

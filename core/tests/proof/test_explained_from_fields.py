@@ -5,35 +5,36 @@ The certificates are real: checks that compare a wrong model with a right one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
+from dlb.errors import RecordError
 from dlb.failure import Failure
-from dlb.graph.canonical import canonical_graph
 from dlb.proof import explain as explanations
-from dlb.proof.certificate import Baseline, Certificate, CheckResult, read, write
+from dlb.proof.certificate import Certificate, CheckResult, read, write
+from dlb.proof.checks.built import given_weights
 from dlb.proof.checks.dropout import check_dropout
-from dlb.proof.checks.forward import check_forward
-from dlb.proof.checks.layers import check_isolated_layers
-from dlb.proof.checks.updates import check_trajectory, check_update
-from dlb.proof.checks.weights import check_weights
-from dlb.proof.engine import Check
+from dlb.proof.checks.layers import isolated_layers, layer_values
+from dlb.proof.checks.updates import check_changes
+from dlb.proof.engine import Check, judge
 from dlb.proof.explain import explain
-from dlb.proof.file_proof import verify_files
-from dlb.proof.findings import AnyCause, Finding
+from dlb.proof.findings import Finding, Unknown, causes
 from dlb.proof.findings.common import CannotRun
 from dlb.proof.reference import Reference
-from dlb.proof.updates import Updates
 from dlb.report.common import RENDERERS
 from dlb.report.explanations import explanation_line, not_run_texts, reason_text
 from dlb.report.sentences import describe
-from dlb.workload import LRN, SGD, Dropout, Flatten, Input, Linear, Model, Node, ReLU
-from dlb.workload.initial import initial_weights
+from dlb_graph.comparing.updates import Updates
+from dlb_graph.truth.canonical import canonical_graph
+from dlb_graph.workload import LRN, SGD, Dropout, Flatten, Input, Linear, Model, Node, ReLU
+from dlb_graph.workload.initial import initial_weights
+from dlb_port import compare_files
 
 #: Fields that hold text for people, by name, wherever they are.
 TEXTS = {"built", "message", "text", "log", "path"}
@@ -60,13 +61,19 @@ def wrong_layer() -> list[CheckResult]:
     native = {"norm": "LocalResponseNorm(3, alpha=0.5)"}
     values = own.layers
     held = {name: array.astype(np.float64) for name, array in weights.items()}
+    isolated = isolated_layers(described, values, truth.isolated_layers(values), native)
     return [
-        check_weights("wrong", "float64", held, weights),
-        check_forward("wrong", "forward float64", described, values, truth.layers, native),
-        check_isolated_layers(
-            "wrong", "isolated layers", described, values, truth.isolated_layers(values), native
-        ),
+        judge(Check.of("weights float64", "wrong"), given_weights(held, weights, "float64")),
+        forward(described, values, truth, native),
+        judge(Check.of("isolated layers", "wrong"), isolated),
     ]
+
+
+def forward(
+    described: Model, values: dict[str, Any], truth: Reference, native: dict[str, str]
+) -> CheckResult:
+    sides = layer_values(described, values, truth.layers, native)
+    return judge(Check.of("forward float64", "wrong"), sides)
 
 
 def not_a_number() -> list[CheckResult]:
@@ -79,10 +86,9 @@ def not_a_number() -> list[CheckResult]:
     del values["fc"]
     failure = Failure(kind="WorkerRaised", message="the kernel burst", adapter="wrong", log="x.log")
     reason = Finding(cause=CannotRun(failure=failure))
-    baseline = Baseline(kind="canonical_structure")
     return [
-        check_forward("wrong", "forward float64", described, values, truth.layers, {}),
-        Check("structure", "structure", "wrong", baseline).not_run(reason),
+        forward(described, values, truth, {}),
+        Check.of("structure", "wrong").not_run(reason),
     ]
 
 
@@ -94,7 +100,13 @@ def wrong_dropout() -> list[CheckResult]:
         {"act": x, "drop": x * (draw.random(x.shape) >= 0.6) / 0.7} for _ in range(2)
     ]
     return [
-        check_dropout("wrong", model(), *passes, {"act": x, "drop": x}, {"drop": "Dropout(0.6)"})
+        check_dropout(
+            Check.of("dropout", "wrong"),
+            model(),
+            *passes,
+            {"act": x, "drop": x},
+            {"drop": "Dropout(0.6)"},
+        )
     ]
 
 
@@ -105,12 +117,13 @@ def wrong_update() -> list[CheckResult]:
     described = SGD(learning_rate=0.1, momentum=0.9)
     truth, own = (Updates(one, start) for one in (described, SGD(learning_rate=0.1, momentum=0.8)))
     results = []
-    for steps, judge in ((1, check_update), (2, check_trajectory)):
-        gradients = {name: draw.standard_normal(array.shape) for name, array in start.items()}
+    for steps, name in ((1, "update"), (2, "trajectory")):
+        gradients = {tensor: draw.standard_normal(array.shape) for tensor, array in start.items()}
         for one in (truth, own):
             one.step(gradients, 0.1 if one is truth else 0.1001)
         found, expected = ({**one.weights, **one.state} for one in (own, truth))
-        results.append(judge("wrong", steps, start, found, expected, {}))
+        check = Check.of(name, "wrong")
+        results.append(check_changes(check, steps, start, found, expected, {}))
     return results
 
 
@@ -171,7 +184,7 @@ def test_the_explanation_of_two_files_is_the_same_without_any_text(
         described = model(alpha=alpha)
         graph = canonical_graph(described, dict(initial_weights(described, 0)))
         (tmp_path / name).write_bytes(graph.SerializeToString())
-    held = verify_files(tmp_path / "a.onnx", tmp_path / "b.onnx")
+    held = compare_files(tmp_path / "a.onnx", tmp_path / "b.onnx")
     (explained,) = check_stable(held, monkeypatch)
     assert explained.finding is not None and explained.finding.cause.node.kind == "LRN"
     assert explained.finding.cause.attributes == ("alpha",)
@@ -206,7 +219,44 @@ def test_the_pattern_of_an_update_is_explained() -> None:
 
 
 def test_every_cause_has_a_sentence() -> None:
-    assert set(get_args(AnyCause)) == set(RENDERERS)
+    assert {*causes().values(), Unknown} == set(RENDERERS)
     for results in MADE.values():
         for result in results():
             assert result.verdict == "passed" or result.findings == () or describe(result)
+
+
+@pytest.mark.parametrize(
+    ("code", "package"), [("dlb-other.parted", "dlb-other"), ("of_a_later_version", "dlb-port")]
+)
+def test_a_finding_of_a_package_that_is_not_installed_is_shown_and_kept(
+    code: str, package: str, tmp_path: Path
+) -> None:
+    path, again = tmp_path / "certificate.json", tmp_path / "again.json"
+    write(certificate(wrong_update()), path)
+    document = json.loads(path.read_bytes())
+    document["checks"][0]["findings"] = [{"cause": {"code": code, "places": [1, {"a": None}]}}]
+    path.write_text(json.dumps(document))
+    read_certificate = read(path)
+    first = read_certificate.checks[0]
+    assert describe(first) == (
+        f"{code}, a finding of the package {package}, which is not installed or is older: "
+        f"pip install --upgrade {package}"
+    )
+    assert explain(read_certificate) and read_certificate.status("wrong") == "deviates"
+    passed = msgspec.structs.replace(first, verdict="passed")
+    assert certificate([passed]).status("wrong") == "within rounding"
+    write(read_certificate, again)
+    assert json.loads(again.read_bytes()) == document and read(again) == read_certificate
+
+
+@pytest.mark.parametrize(
+    "cause", [3, None, {}, {"code": 1}, {"code": "steps_compared", "steps": "x"}]
+)
+def test_a_cause_that_is_none_is_refused(cause: Any, tmp_path: Path) -> None:
+    path = tmp_path / "certificate.json"
+    write(certificate(wrong_update()), path)
+    document = json.loads(path.read_bytes())
+    document["checks"][0]["findings"] = [{"cause": cause}]
+    path.write_text(json.dumps(document))
+    with pytest.raises(RecordError, match=r"not a certificate: .*checks\[0\]\.findings\[0\]"):
+        read(path)

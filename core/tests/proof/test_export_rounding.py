@@ -7,16 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlb import workload as W
-from dlb.graph.canonical import canonical_graph
-from dlb.proof.certificate import Baseline
 from dlb.proof.checks.export import check_export, run_exported
 from dlb.proof.checks.export_rounding import judge_rounding
 from dlb.proof.engine import Check
 from dlb.report.sentences import describe
-from dlb.workload.initial import initial_weights
+from dlb_graph import workload as W
+from dlb_graph.truth.canonical import canonical_graph
+from dlb_graph.workload.initial import initial_weights
 
-CHECK = Check("export", "export", "torch", Baseline(kind="timed_model"))
+CHECK = Check.of("export", "torch")
 #: A normalisation of numbers that are close to their mean, and far from zero.
 FAR = W.Model(
     input=W.Input(shape=(6,)),

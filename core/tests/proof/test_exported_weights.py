@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from dlb.proof.checks.exported_weights import EXPORTED_WEIGHTS, check_exported_weights
+from dlb.proof.checks.exported_weights import check_exported_weights
 from dlb.proof.engine import Check
-from dlb.workload import Input, Model, Node, Shift
+from dlb_graph.workload import Input, Model, Node, Shift
 
 NUMBERS = np.array([0.5, 0.25, 3.0, 7.0], "float32")
 ZEROS = np.array([0.0, -0.0, 0.0, 0.0], "float32")
@@ -41,5 +41,5 @@ def test_every_number_is_held_as_often(
     weights = {f"l{at}.bias": array for at, array in enumerate(model)}
     nodes = tuple(Node(name=f"l{at}", layer=Shift(sizes=(4,))) for at in range(len(model)))
     described = Model(input=Input(shape=(4,)), nodes=nodes)
-    check = Check("exported weights", "export", "example", EXPORTED_WEIGHTS)
+    check = Check.of("exported weights", "example")
     assert check_exported_weights(check, described, weights, path).verdict == verdict

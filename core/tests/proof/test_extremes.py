@@ -11,10 +11,10 @@ from dlb.proof.extremes import extremes
 from dlb.proof.reference import Reference
 from dlb.proof.update_batches import step_numbers
 from dlb.samples import proof_inputs, proof_labels
-from dlb.workload import SGD
-from dlb.workload.files import read
-from dlb.workload.initial import initial_weights, proof_weights
-from dlb.workload.training import (
+from dlb_graph.workload import SGD
+from dlb_graph.workload.files import read
+from dlb_graph.workload.initial import initial_weights, proof_weights
+from dlb_graph.workload.training import (
     Constant,
     CosineRestarts,
     Decay,

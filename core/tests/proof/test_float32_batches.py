@@ -14,8 +14,8 @@ from dlb.proof.checks.float32_layers import Float32Errors
 from dlb.proof.reference import Reference
 from dlb.proof.rounding import to_bfloat16
 from dlb.samples import proof_inputs, proof_labels
-from dlb.workload import BatchNorm, Flatten, Input, Linear, Model, Node, ReLU
-from dlb.workload.initial import initial_weights, proof_weights
+from dlb_graph.workload import BatchNorm, Flatten, Input, Linear, Model, Node, ReLU
+from dlb_graph.workload.initial import initial_weights, proof_weights
 
 Array = npt.NDArray[Any]
 SMALL, LARGE = 4, 48

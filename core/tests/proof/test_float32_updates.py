@@ -14,11 +14,13 @@ from dlb.proof.checks.float32_updates import (
     check_update_float32,
     perturbed_gradient,
 )
-from dlb.proof.updates import Updates
-from dlb.workload import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Optimizer, RMSprop
+from dlb.proof.engine import Check
+from dlb_graph.comparing.updates import Updates
+from dlb_graph.workload import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Optimizer, RMSprop
 
 Array = npt.NDArray[Any]
 STEPS = 3
+CHECK = Check.of("update float32", "torch")
 SIMPLE = SGD(learning_rate=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
 MOMENTS = Adam(learning_rate=0.01)
 
@@ -40,7 +42,7 @@ def checked(described: Optimizer, built: Optimizer, dtype: str = "float32") -> C
         for each in (truth, own, baseline):
             each.step(gradients, described.learning_rate)
     sets = ({**one.weights, **one.state} for one in (own, truth, baseline))
-    return check_update_float32("torch", STEPS, start, *sets)
+    return check_update_float32(CHECK, STEPS, start, *sets)
 
 
 @pytest.mark.parametrize("optimizer", [SIMPLE, MOMENTS])
@@ -85,7 +87,7 @@ def test_the_first_figure_is_the_one_that_the_tolerance_is_of(off: float, expect
     truth = {name: np.ones(10) for name in start}
     baseline = {"rough.weight": np.full(10, 1 + 1e-3), "fine.weight": np.full(10, 1 + 2e-6)}
     found = {"rough.weight": np.full(10, 1 + 5e-3), "fine.weight": np.full(10, 1 + off)}
-    result = check_update_float32("torch", STEPS, start, found, truth, baseline)
+    result = check_update_float32(CHECK, STEPS, start, found, truth, baseline)
     assert result.verdict == expected and result.tolerance == pytest.approx(20 * 2e-6)
     assert result.worst is not None and result.worst.tensor == "fine.weight"
     assert (result.worst.relative_l2 or 0.0) <= result.tolerance or expected == "failed"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlb.proof.checks.float32 import check_forward_float32
+from dlb.proof.checks.float32 import float32_logits
+from dlb.proof.engine import Check, judge
 from dlb.proof.findings.workload import ConstantLogits
 from dlb.report.sentences import describe
-from dlb.workload.files import load
+from dlb_graph.workload.files import load
 
 MODEL = load("lenet5").model
 LAST = MODEL.nodes[-1].name
@@ -25,7 +26,8 @@ LAST = MODEL.nodes[-1].name
 )
 def test_logits_that_tell_nothing_are_told(logits: list[list[float]], constant: bool) -> None:
     values = {LAST: np.array(logits)}
-    result = check_forward_float32("torch", MODEL, values, values, 1e-5, 1e-7, {})
+    sides = float32_logits(MODEL, values, values, 1e-5, 1e-7, {})
+    result = judge(Check.of("forward float32", "torch"), sides)
     causes = [finding.cause for finding in result.findings]
     assert (ConstantLogits() in causes) is constant
     assert ("the same for every input" in describe(result)) is constant

@@ -10,8 +10,8 @@ from dlb.proof.checks.float32_layers import _layer_errors
 from dlb.proof.checks.updates import change_figures
 from dlb.proof.reference import Reference
 from dlb.proof.rounding import FLOAT32
-from dlb.proof.tolerances import FLOAT64_TOLERANCE
-from dlb.workload import BatchNorm, Flatten, Input, Linear, Model, Node
+from dlb_graph.comparing.tolerances import FLOAT64_TOLERANCE
+from dlb_graph.workload import BatchNorm, Flatten, Input, Linear, Model, Node
 
 MODEL = Model(
     input=Input(shape=(2, 8, 8)),

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from dlb.proof.checks.dropout import check_dropout
+from dlb.proof.engine import Check
 from dlb.proof.findings.workload import FewElements
 from dlb.report.sentences import describe
-from dlb.workload import Dropout, Input, Linear, Model, Node
-from dlb.workload.initial import proof_masks
+from dlb_graph.workload import Dropout, Input, Linear, Model, Node
+from dlb_graph.workload.initial import proof_masks
 
 RATE = 0.3
 MODEL = Model(
@@ -29,7 +30,7 @@ def judged(drop: Drop, still: Drop = lambda x, random: x, samples: int = 40, see
     x = random.standard_normal((samples, 6, 20))
     x[:, :, ::7] = 0
     passes = [{"input": x, "drop": how(x.copy(), random)} for how in (drop, drop, still)]
-    return check_dropout("example", MODEL, *passes, {"drop": "Dropout(p=0.3)"})
+    return check_dropout(Check.of("dropout", "example"), MODEL, *passes, {"drop": "Dropout(p=0.3)"})
 
 
 def right(x: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -66,8 +67,8 @@ def not_a_number(x: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 #: What is wrong, and a word of what is said.
 WRONG: dict[str, tuple[Drop, str]] = {
-    "not scaled": (lambda x, random: right(x, random) * (1 - RATE), "neither 0 nor"),
-    "scaled by another rate": (lambda x, random: right(x, random) * 0.7 / 0.3, "neither 0 nor"),
+    "not scaled": (lambda x, random: right(x, random) * (1 - RATE), "are 1 times their"),
+    "scaled by another rate": (lambda x, random: right(x, random) * 0.7 / 0.3, "3.333 times their"),
     "one element of many": (one_too_large, "neither 0 nor"),
     "rounded to float32": (lambda x, random: right(x, random).astype(np.float32), "neither 0 nor"),
     "not a number": (not_a_number, "neither 0 nor"),

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dlb.proof import distance, updates
-from dlb.proof.distance import figure, norm, relative_l2, same_bits
-from dlb.proof.updates import Updates
-from dlb.workload import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Optimizer, RMSprop
+from dlb_graph.comparing import distance, updates
+from dlb_graph.comparing.distance import figure, norm, relative_l2, same_bits
+from dlb_graph.comparing.updates import Updates
+from dlb_graph.workload import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Optimizer, RMSprop
 
 Array = npt.NDArray[Any]
 DRAW = np.random.default_rng(3)

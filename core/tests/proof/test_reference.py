@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from dlb.proof.reference import Reference
-from dlb.proof.tolerances import SLOPE_TOLERANCE
-from dlb.samples import noise, random_labels
-from dlb.workload import BatchNorm, Dropout, Elementwise, Input, Linear, Model, Node, ReLU
-from dlb.workload.initial import initial_weights
+from dlb.samples import random_labels
+from dlb_graph.comparing.tolerances import SLOPE_TOLERANCE
+from dlb_graph.workload import BatchNorm, Dropout, Elementwise, Input, Linear, Model, Node, ReLU
+from dlb_graph.workload.initial import initial_weights
+from dlb_graph.workload.noise import noise
 
 
 def reference(*layers, masks=None) -> Reference:

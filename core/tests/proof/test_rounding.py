@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlb import workload as W
 from dlb.proof.reference import Reference
 from dlb.proof.rounding import BFLOAT16, FLOAT32, rounding_of, to_bfloat16
+from dlb_graph import workload as W
 
 
 @given(st.lists(st.floats(width=32), min_size=1))

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
-from dlb import workload as W
-from dlb.graph.canonical import canonical_graph, with_weights
-from dlb.proof.checks.structure import STRUCTURE, check_structure
+from dlb.proof.checks.structure import check_structure
 from dlb.proof.engine import Check
-from dlb.workload.initial import initial_weights
+from dlb_graph import workload as W
+from dlb_graph.truth.canonical import canonical_graph, with_weights
+from dlb_graph.workload.initial import initial_weights
 
-CHECK = Check("structure", "structure", "torch", STRUCTURE)
+CHECK = Check.of("structure", "torch")
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,39 @@ def test_a_trained_number_is_no_attribute(layer: W.Layer, tmp_path: Path) -> Non
     wrong = check_structure(CHECK, canonical, path, lambda: other)
     assert wrong.verdict == ("passed" if layer.sizes == (4,) else "failed")
     assert with_weights(canonical, trained) == canonical_graph(model, trained)
+
+
+@pytest.mark.parametrize(("twice", "verdict"), [(2.0, "passed"), (1.9, "failed")])
+def test_what_is_written_in_parts_is_decided_by_values(
+    twice: float, verdict: str, tmp_path: Path
+) -> None:
+    """A hyperbolic tangent as (exp(2x) - 1) / (exp(2x) + 1), in analytic operators."""
+    nodes = (W.Node(name="a", layer=W.Linear(out_features=4)), W.Node(name="t", layer=W.Tanh()))
+    model = W.Model(input=W.Input(shape=(6,)), nodes=nodes)
+    weights = initial_weights(model, 0)
+    exported = canonical_graph(model, weights)
+    tanh = next(node for node in exported.graph.node if node.op_type == "Tanh")
+    node, (read,), (made,) = helper.make_node, tanh.input, tanh.output
+    parts = [
+        node("Mul", [read, "two"], ["doubled"]),
+        node("Exp", ["doubled"], ["e"]),
+        node("Sub", ["e", "one"], ["above"]),
+        node("Add", ["e", "one"], ["below"]),
+        node("Div", ["above", "below"], [made]),
+    ]
+    place = list(exported.graph.node).index(tanh)
+    kept = [*exported.graph.node]
+    del exported.graph.node[:]
+    exported.graph.node.extend([*kept[:place], *parts, *kept[place + 1 :]])
+    kind = np.float64 if exported.graph.input[0].type.tensor_type.elem_type == 11 else np.float32
+    exported.graph.initializer.extend(
+        numpy_helper.from_array(np.array(value, kind), name)
+        for name, value in (("one", 1.0), ("two", twice))
+    )
+    path = tmp_path / "exported.onnx"
+    path.write_bytes(exported.SerializeToString())
+    canonical = canonical_graph(model, initial_weights(model, 1))
+    result = check_structure(CHECK, canonical, path, lambda: weights)
+    assert result.verdict == verdict
+    (finding,) = result.findings
+    assert finding.cause.decided_by == ("values" if verdict == "passed" else "structure")

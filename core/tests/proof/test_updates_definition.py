@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlb.proof.updates import Updates
 from dlb_conformance.optimizer_formulas import Formula
 from dlb_conformance.test_updates import FURTHER, OPTIMIZERS
+from dlb_graph.comparing.updates import Updates
 
 
 @pytest.mark.parametrize("name", [*OPTIMIZERS, *FURTHER])

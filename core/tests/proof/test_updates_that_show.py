@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlb.proof.checks.updates import check_trajectory, check_update
+from dlb.proof.certificate import CheckResult
+from dlb.proof.checks.updates import check_changes
+from dlb.proof.engine import Check
 from dlb.proof.findings.workload import NoWeightMoves
-from dlb.proof.tolerances import CHANGE_SEEN
+from dlb_graph.comparing.tolerances import CHANGE_SEEN, Tensors
 
 START = {"a.weight": np.full((3, 2), 2.0), "a.bias": np.zeros(2), "b.mean": np.zeros(2)}
 #: Running statistics move whatever the optimizer does.
@@ -19,31 +21,30 @@ def moved(by: float) -> dict[str, np.ndarray]:
     return {**weights, "a.weight.velocity": np.ones((3, 2))}
 
 
-@pytest.mark.parametrize("judge", [check_update, check_trajectory])
+def judged(after: Tensors, truth: Tensors) -> CheckResult:
+    return check_changes(Check.of("update", "torch"), 3, START, after, truth, AFTER)
+
+
 @pytest.mark.parametrize("by", [0.0, CHANGE_SEEN / 20])
-def test_one_that_no_rounding_shows_is_not_run(judge, by) -> None:
-    result = judge("torch", 3, START, moved(by) | AFTER, moved(by), AFTER)
+def test_one_that_no_rounding_shows_is_not_run(by: float) -> None:
+    result = judged(moved(by) | AFTER, moved(by))
     assert result.verdict == "not run"
     assert [finding.cause for finding in result.findings] == [NoWeightMoves(steps=3)]
 
 
-@pytest.mark.parametrize("judge", [check_update, check_trajectory])
-def test_one_that_shows_is_judged(judge) -> None:
+def test_one_that_shows_is_judged() -> None:
     true = moved(1e-3)
-    assert judge("torch", 3, START, true | AFTER, true, AFTER).verdict == "passed"
-    assert judge("torch", 3, START, START, true, AFTER).verdict == "failed"
-    assert judge("torch", 3, START, moved(1.01e-3) | AFTER, true, AFTER).verdict == "failed"
+    assert judged(true | AFTER, true).verdict == "passed"
+    assert judged(START, true).verdict == "failed"
+    assert judged(moved(1.01e-3) | AFTER, true).verdict == "failed"
 
 
 def test_what_is_as_small_as_may_be_is_told_from_one_a_tenth_too_large() -> None:
     true = moved(2 * CHANGE_SEEN)
-    assert check_update("torch", 1, START, true | AFTER, true, AFTER).verdict == "passed"
-    assert (
-        check_update("torch", 1, START, moved(3 * CHANGE_SEEN) | AFTER, true, AFTER).verdict
-        == "failed"
-    )
+    assert judged(true | AFTER, true).verdict == "passed"
+    assert judged(moved(3 * CHANGE_SEEN) | AFTER, true).verdict == "failed"
 
 
 def test_a_weight_that_is_no_number_is_judged_and_fails() -> None:
     true = {**moved(0.0), "a.bias": np.full(2, np.nan)}
-    assert check_update("torch", 1, START, true | AFTER, true, AFTER).verdict == "failed"
+    assert judged(true | AFTER, true).verdict == "failed"

@@ -28,6 +28,7 @@ from dlb.proof.certificate import Baseline, Certificate, CheckResult, Figure
 from dlb.proof.findings import Finding, LayerFacts
 from dlb.proof.findings.workload import LayerDiffers
 from dlb.record import FORMAT, Options, Quality, Record, Timing
+from dlb_graph import regular_files
 
 RESULT = CheckResult(
     check="forward float64",
@@ -62,7 +63,12 @@ TIMING = Timing(
 
 
 def make(**changes: Any) -> Record:
-    """A record of a run; some fields changed."""
+    """A record of a run; some fields changed. Its certificate says what it says."""
+    result = msgspec.structs.replace(
+        RESULT,
+        adapter=changes.get("adapter", RESULT.adapter),
+        verdict="passed" if changes.get("proof") == "proven" else "failed",
+    )
     fields: dict[str, Any] = {
         "format": FORMAT,
         "name": record.new_name("le net/5", "example", datetime(2024, 2, 29, tzinfo=timezone.utc)),
@@ -81,7 +87,7 @@ def make(**changes: Any) -> Record:
         ),
         "proof": "deviates",
         "certificate": Certificate(
-            workload="le net/5", workload_hash="00" * 32, seed=0, adapters={}, checks=(RESULT,)
+            workload="le net/5", workload_hash="00" * 32, seed=0, adapters={}, checks=(result,)
         ),
         "timing": TIMING,
         "quality": Quality(losses=(2.3, None), test_accuracy=0.1, test_samples=500),
@@ -138,7 +144,7 @@ def test_names_sort_by_time_and_are_file_names() -> None:
 def test_replacing_a_record(tmp_path: Path) -> None:
     first = make()
     path = record.write(first, tmp_path)
-    second = msgspec.structs.replace(first, proof="proven")
+    second = msgspec.structs.replace(first, proof="unproven")
     assert record.write(second, tmp_path) == path and record.read(path) == second
 
 
@@ -166,7 +172,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
         for path in (kind, link):
             with (
                 pytest.raises(OSError, match="not a file, so it is not replaced"),
-                documents.temporary_file(path),
+                regular_files.temporary_file(path),
             ):
                 pass
     documents.write_atomically(Path("/dev/null"), b"content")

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from dlb.errors import RequestError, WorkerDied, WorkerError, WorkerHung
 from dlb.supervision import callers, processes
 from dlb.supervision.answers import check_result
-from dlb.supervision.group import Group, Launch, Member, worker_group
+from dlb.supervision.group import Group, Launch, worker_group
 from dlb_worker import protocol
 
 values = st.recursive(
@@ -111,7 +111,7 @@ STRANGERS: dict[str, bytes] = {
 def test_strangers_are_turned_away(tmp_path: Path, content: bytes) -> None:
     group = Group(launch(tmp_path))
     try:
-        with socket.create_connection(group._listener.getsockname()) as stranger:
+        with socket.create_connection(group._doors[0].getsockname()) as stranger:
             stranger.sendall(content)
             stranger.shutdown(socket.SHUT_WR)
             alone = {"role": "worker", "rank": 0, "environment": {}}
@@ -123,6 +123,31 @@ def test_strangers_are_turned_away(tmp_path: Path, content: bytes) -> None:
         group.close()
 
 
+#: What a worker's script sets, names of folders in the path, and the door by which the worker then comes.
+DOORS: dict[str, tuple[str, str, socket.AddressFamily]] = {
+    "private": ("", "short", socket.AF_UNIX),
+    "a long path": ("", "x" * 120, socket.AF_INET),
+    "another file system": ("DLB_SOCKET=/nowhere", "short", socket.AF_INET),
+    "an older dlb-worker": ("unset DLB_SOCKET;", "short", socket.AF_INET),
+}
+
+
+@pytest.mark.parametrize(("sets", "name", "family"), DOORS.values(), ids=list(DOORS))
+def test_the_door_by_which_a_worker_comes(
+    tmp_path: Path, sets: str, name: str, family: socket.AddressFamily
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\n{sets} "{sys.executable}" "$@"\n:\n')
+    python.chmod(0o755)
+    with worker_group(launch(folder, str(python))) as group:
+        (worker,) = group.workers
+        assert worker.connection is not None and worker.connection.family == family
+        assert worker.own is not None and worker.pid != worker.process.pid
+        assert group.call("describe")
+
+
 ALONE = {"processes": [{"role": "worker", "rank": 0, "environment": {}}], "launcher": []}
 
 
@@ -132,7 +157,7 @@ def test_a_stranger_that_speaks_slowly_holds_nobody(
     """Neither those that say nothing, nor one that says a little all the time; each has one deadline."""
     monkeypatch.setattr(callers, "HELLO_SECONDS", 1.0)
     group, over = Group(launch(tmp_path)), threading.Event()
-    address = group._listener.getsockname()
+    address = group._doors[0].getsockname()
 
     def drip() -> None:
         with socket.create_connection(address) as stranger, contextlib.suppress(OSError):
@@ -158,7 +183,7 @@ def test_a_caller_has_one_deadline_for_all_that_it_says(monkeypatch: pytest.Monk
     monkeypatch.setattr(callers, "HELLO_SECONDS", 0.3)
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
-        callers.Callers(listener) as heard,
+        callers.Callers([listener]) as heard,
         socket.create_connection(listener.getsockname()) as stranger,
     ):
         began = time.monotonic()
@@ -172,35 +197,13 @@ def test_a_caller_has_one_deadline_for_all_that_it_says(monkeypatch: pytest.Monk
 def test_what_follows_the_hello_is_not_lost() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
-        callers.Callers(listener) as heard,
+        callers.Callers([listener]) as heard,
         socket.create_connection(listener.getsockname()) as worker,
     ):
         worker.sendall(b"hello\nmore\n")
         connection, line = next(iter(said for _ in range(20) for said in heard.hear(0.5)))
         with connection:
             assert line == b"hello\n" and connection.recv(100) == b"more\n"
-
-
-#: What a process says that knows the token, and what is said of it.
-WRONG_HELLOS: dict[str, tuple[dict[str, Any], str]] = {
-    "no version": ({"hello": None}, "hello breaks the protocol.*`\\$.hello`"),
-    "version": ({"hello": 3}, "its environment speaks protocol 3, this dlb 2"),
-    "pid is text": ({"pid": "abc"}, "hello breaks the protocol.*`\\$.pid`"),
-    "pid is huge": ({"pid": 10**30}, "an integer has more than 64 bits"),
-    "rank is infinite": ({"rank": math.inf}, "hello breaks the protocol.*`\\$.rank`"),
-    "role is a list": ({"role": []}, "hello breaks the protocol.*`\\$.role`"),
-}
-
-
-@pytest.mark.parametrize(("changes", "says"), WRONG_HELLOS.values(), ids=list(WRONG_HELLOS))
-def test_a_wrong_hello_is_one_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
-    group = Group(launch(tmp_path))
-    try:
-        hello = {"hello": 2, "token": group._token, "role": "worker", "rank": 0, "pid": 1}
-        with pytest.raises(WorkerError, match=says):
-            group._greet(protocol.pack({**hello, **changes}), {})
-    finally:
-        group.close()
 
 
 @pytest.fixture
@@ -250,6 +253,56 @@ def test_a_process_group_of_its_own_does_not_escape(tmp_path: Path) -> None:
     assert alive == []
 
 
+#: What a daemon becomes: a process that leaves session, parents and, in the second, its environment.
+DAEMONS = {
+    "forks": "time.sleep(600)",
+    "another program": "os.execve('/bin/sleep', ['sleep', '600'], {})",
+}
+
+
+@pytest.mark.parametrize("becomes", DAEMONS.values(), ids=list(DAEMONS))
+def test_daemons_of_a_worker_are_ended_with_it(tmp_path: Path, becomes: str) -> None:
+    program = f"""
+import os, runpy, time
+from dlb_worker.__main__ import end_with_parent
+end_with_parent()
+if not os.fork():
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    open("daemon", "w").write(str(os.getpid()))
+    {becomes}
+os.wait()
+runpy.run_module("dlb_worker", None, "__main__")
+"""
+    (tmp_path / "program.py").write_text(program)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{tmp_path}/program.py"\n')
+    python.chmod(0o755)
+    with worker_group(launch(tmp_path, str(python))) as group:
+        assert group.call("describe")
+        assert not is_over(int((tmp_path / "daemon").read_text()))
+    assert is_over(int((tmp_path / "daemon").read_text()))
+
+
+def is_over(number: int) -> bool:
+    """Whether a process has ended, be it that nobody has waited for it yet."""
+    try:
+        return psutil.Process(number).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_daemons_of_a_worker_that_died_are_ended(tmp_path: Path) -> None:
+    shell = "setsid sh -c 'sleep 600 & echo $! > daemon'; kill -9 $$"
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{shell}\n")
+    python.chmod(0o755)
+    with pytest.raises(WorkerDied, match="SIGKILL"), worker_group(launch(tmp_path, str(python))):
+        pass
+    assert is_over(int((tmp_path / "daemon").read_text()))
+
+
 def test_a_number_that_is_used_again_is_not_ended(stranger: subprocess.Popen[bytes]) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
@@ -270,6 +323,8 @@ WRONG_ANSWERS: list[tuple[str, Any, str]] = [
     ("describe", {"adapters": [], "broken": ["x"]}, "broken[0]"),
     ("build", {}, "missing required field `model`"),
     ("build", {"model": 1, "layers": {"fc": 5}}, "layers"),
+    ("load", {"model": 1, "layers": []}, "missing required field `parameters`"),
+    ("load", {"model": 1, "layers": [5], "parameters": []}, "layers[0]"),
     ("forward", {"outputs": [], "calls": [{"layer": "x"}]}, "calls[0]"),
     (
         "forward",
@@ -297,32 +352,6 @@ def test_a_wrong_answer_is_one_line(call: str, result: Any, says: str) -> None:
 def test_a_text_that_documents_cannot_hold_is_replaced() -> None:
     result = {"framework": "x\ud800", "version": "1"}
     assert check_result("start", result, "example") == {"framework": "x?", "version": "1"}
-
-
-#: Messages in place of an answer, and what is said of them.
-WRONG_MESSAGES: list[tuple[dict[str, Any], str]] = [
-    ({"id": [1], "result": {}}, "worker 0 answered 'start' without the number of the call"),
-    ({"id": {}, "result": {}}, "worker 0 answered 'start' without the number of the call"),
-    ({"id": 7}, "its 'result' is not an object"),
-    ({"id": 7, "error": "bad"}, "its worker's error in 'start' breaks the protocol"),
-    ({"id": 7, "error": {}}, "missing required field `kind`"),
-    ({"id": 7, "error": {"kind": "unsupported", "message": 5}}, "Expected `str`, got `int`"),
-]
-
-
-@pytest.mark.parametrize(("message", "says"), WRONG_MESSAGES)
-def test_a_wrong_message_is_one_line(tmp_path: Path, message: dict[str, Any], says: str) -> None:
-    group = Group(launch(tmp_path))
-    try:
-        process = subprocess.Popen(["true"])
-        process.wait()
-        member = Member("worker", 0, process, tmp_path / "log")
-        group._events.put((member, {"event": ["progress"], "id": None, "error": {}}))
-        group._events.put((member, message))
-        with pytest.raises(WorkerError, match=says.replace("$", "\\$")):
-            group._collect("start", {7: member}, None)
-    finally:
-        group.close()
 
 
 @pytest.mark.parametrize(

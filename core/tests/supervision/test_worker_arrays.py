@@ -152,10 +152,10 @@ NO_TIMES: list[tuple[dict[str, Any], str]] = [
 def test_times_that_no_clock_shows_are_refused(changes: dict[str, Any], says: str) -> None:
     right = {"step_seconds": [1e-3] * 3, "data_seconds": [0.0] * 3, "losses": [1.0, np.nan, 2.0]}
     arrays = {name: np.array(each) for name, each in right.items()}
-    assert Trained([{}], [arrays], 3, "example").accounted_seconds.tolist() == [[1e-3] * 3]
+    assert Trained([{}], [arrays], 3, "example", (1,)).accounted_seconds.tolist() == [[1e-3] * 3]
     arrays.update({name: np.array(each) for name, each in changes.items()})
     with pytest.raises(WorkerError, match=says):
-        Trained([{}], [arrays], 3, "example")
+        Trained([{}], [arrays], 3, "example", (1,))
 
 
 FULL = Path("/dev/full")

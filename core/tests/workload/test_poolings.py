@@ -9,11 +9,9 @@ import onnxruntime
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dlb import workload as W
 from dlb.errors import ShapeError
-from dlb.graph.evaluate import Evaluator
-from dlb.workload.lower import lower_layer
-from dlb.workload.shapes import layer_shape
+from dlb_graph import workload as W
+from dlb_graph.truth.evaluate import Evaluator
 from dlb_worker.poolings import average_factors, reaching_pads, rounds_up
 
 Shape = tuple[int, ...]
@@ -60,8 +58,8 @@ def test_a_pooling_that_only_rounds_has_as_many_windows_in_onnx(
 ) -> None:
     """By its shape inference, and in ONNX Runtime."""
     layer, size = drawn
-    up = rounds_up(lower_layer(layer, size))
-    pads = reaching_pads(lower_layer(layer, size)) if up is None else layer.pads
+    up = rounds_up(layer.resolved(size))
+    pads = reaching_pads(layer.resolved(size)) if up is None else layer.pads
     model = model_of(
         "MaxPool",
         size,
@@ -73,12 +71,12 @@ def test_a_pooling_that_only_rounds_has_as_many_windows_in_onnx(
     )
     (inferred,) = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph.output
     found = [each.dim_value for each in inferred.type.tensor_type.shape.dim[2:]]
-    assert tuple(found) == layer_shape(layer, size)[1:]
+    assert tuple(found) == layer.output_shape([size])[1:]
     x = np.random.default_rng(0).normal(size=(1, *size)).astype(np.float32)
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    assert session.run(None, {"x": x})[0].shape[2:] == layer_shape(layer, size)[1:]
+    assert session.run(None, {"x": x})[0].shape[2:] == layer.output_shape([size])[1:]
 
 
 @given(poolings(W.AveragePool))
@@ -97,14 +95,14 @@ def test_means_over_whole_kernels_are_set_right_by_factors(
         ceil_mode=int(layer.ceil_mode),
         count_include_pad=int(layer.count_include_pad),
     )
-    pads = reaching_pads(lower_layer(layer, size))
+    pads = reaching_pads(layer.resolved(size))
     axes = len(layer.kernel)
     wide = np.pad(x, ((0, 0), (0, 0), *zip(pads[:axes], pads[axes:])))
     whole = Evaluator(model_of("AveragePool", wide.shape[1:], "double", **windows)).run(
         {"x": wide}, ["y"]
     )["y"]
     np.testing.assert_allclose(
-        whole * average_factors(lower_layer(layer, size)),
+        whole * average_factors(layer.resolved(size)),
         Evaluator(true).run({"x": x}, ["y"])["y"],
         atol=1e-14,
     )

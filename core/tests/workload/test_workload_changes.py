@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dlb import workload as W
 from dlb.errors import RequestError
-from dlb.workload import files, workload_hash
-from dlb.workload.changes import with_changes
+from dlb_graph import workload as W
+from dlb_graph.workload import files, workload_hash
+from dlb_graph.workload.changes import with_changes
 
 LENET = files.load("lenet5")
 

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from workload_strategies import workloads
 
-from dlb import workload as W
 from dlb.errors import UnknownNameError, WorkloadError
-from dlb.workload import files, workload_hash
-from dlb.workload.model import without_defaults
+from dlb_graph import workload as W
+from dlb_graph.workload import files, workload_hash
+from dlb_graph.workload.model import without_defaults
 
 replace = msgspec.structs.replace
 several = settings(max_examples=60, suppress_health_check=list(HealthCheck))

@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_strategies import models
 
-from dlb import workload as W
 from dlb.catalogue import load_workload
 from dlb.errors import ShapeError, WorkloadError
-from dlb.graph.canonical import canonical_graph
-from dlb.workload.initial import initial_weights
-from dlb.workload.model import without_defaults
-from dlb.workload.shapes import multiply_adds, trained_names, window_sizes
 from dlb_conformance import random_models
+from dlb_graph import workload as W
+from dlb_graph.layers.windows import window_sizes
+from dlb_graph.truth.canonical import canonical_graph
+from dlb_graph.workload.initial import initial_weights
+from dlb_graph.workload.model import without_defaults
+from dlb_graph.workload.shapes import multiply_adds, trained_names
 
 Shape = tuple[int, ...]
 
@@ -563,7 +564,7 @@ def test_multiply_adds_of_a_known_network() -> None:
 
 # Without average pooling: where it rounds up on one axis, leaves a window out on the other and counts
 # its padding, onnx infers another size than its own operator makes.
-@given(random_models.models(frozenset(W.layer_types()) - {"average_pool"}))
+@given(random_models.models(frozenset(W.LAYERS) - {"average_pool"}))
 @settings(max_examples=60)
 def test_multiply_adds_are_those_of_the_graph(model: W.Model) -> None:
     """Counted again from the ONNX graph: its initialisers, and what shape inference says."""

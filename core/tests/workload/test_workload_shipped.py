@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dlb import workload as W
-from dlb.workload import files
-from dlb.workload.shapes import trained_names
+from dlb_graph import workload as W
+from dlb_graph.workload import files
+from dlb_graph.workload.shapes import trained_names
 
 MAKER = Path(__file__).parents[2] / "workloads"
 sys.path.insert(0, str(MAKER))

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from workload_strategies import models
 
-from dlb import workload as W
 from dlb.errors import WorkloadError
-from dlb.workload import files, learning_rate
-from dlb.workload.initial import initial_weights
-from dlb.workload.training import with_epoch
+from dlb_graph import workload as W
+from dlb_graph.workload import files, learning_rate
+from dlb_graph.workload.initial import initial_weights
+from dlb_graph.workload.training import with_epoch
 
 LENET = files.load("lenet5").model
 

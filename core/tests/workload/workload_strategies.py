@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dlb import workload as W
+from dlb_graph import workload as W
 
 __all__ = ["models", "workloads"]
 

@@ -6,7 +6,7 @@ import pytest
 import models as M
 from dlb_cntk import libraries
 from dlb_cntk.plugin import adapter
-from dlb_worker.contract import DataRequest, StartRequest
+from dlb_worker.contract import ADDED, DataRequest, StartRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Optimizer
 from dlb_worker.updates import slots, updated
@@ -199,3 +199,11 @@ def test_what_is_not_described_is_refused():
     other = Optimizer("lamb", {})
     with pytest.raises(UnsupportedError, match="no optimizer lamb"):
         M.build(type(work)(work.name, work.model, work.loss, other), {})
+
+
+def test_it_declares_the_contract_that_it_uses():
+    from dlb_cntk.model import CntkModel
+
+    used = set(adapter.features) | set(vars(CntkModel)) | set(vars(type(adapter)))
+    for version, names in ADDED.items():
+        assert adapter.contract >= version or not used & names

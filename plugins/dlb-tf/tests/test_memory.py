@@ -8,8 +8,8 @@ import tensorflow as tf
 from keras.src.backend.common.variables import AutocastScope
 
 from dlb.catalogue import load_workload
-from dlb.workload.initial import initial_weights
-from dlb.workload.lower import lower
+from dlb_graph.workload.initial import initial_weights
+from dlb_graph.workload.lower import lower
 from dlb_tf.model import TFModel
 from dlb_worker.contract import BuildRequest
 

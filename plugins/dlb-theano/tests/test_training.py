@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dlb_theano.plugin import adapter
-from dlb_worker.contract import DataRequest, StartRequest, UserModelRequest
+from dlb_worker.contract import ADDED, DataRequest, StartRequest, UserModelRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Input, Loss, Model, Optimizer, Workload
 from test_layers import PLAIN, SMOOTH, build, layer, linear, loss_of, network, node_of, numbers
@@ -331,3 +331,11 @@ def test_user_model():
 def test_user_models_that_are_none_are_refused():
     with pytest.raises(UnsupportedError, match="without inputs, outputs, params"):
         adapter.load_user_model(UserModelRequest(object, None, "float64", "cpu"))
+
+
+def test_it_declares_the_contract_that_it_uses():
+    from dlb_theano.model import TheanoModel
+
+    used = set(adapter.features) | set(vars(TheanoModel)) | set(vars(type(adapter)))
+    for version, names in ADDED.items():
+        assert adapter.contract >= version or not used & names

@@ -8,11 +8,11 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from dlb import workload as W
 from dlb.catalogue import load_workload
-from dlb.measure.work import step_work
-from dlb.workload.initial import initial_weights
-from dlb.workload.lower import lower
+from dlb_graph import workload as W
+from dlb_graph.workload.initial import initial_weights
+from dlb_graph.workload.lower import lower
+from dlb_graph.workload.work import step_work
 from dlb_torch.losses import mean_loss
 from dlb_torch.model import TorchModel
 from dlb_worker.contract import BuildRequest

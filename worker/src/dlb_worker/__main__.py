@@ -114,13 +114,18 @@ def find_rank() -> int:
 
 
 def end_with_parent() -> None:
-    """Ask Linux to end this process when the one that started it ends, however it ends."""
+    """Ask Linux to end this process when the one that started it ends, however it ends.
+
+    Daemons that this process starts become its children, so that whoever ends it finds them.
+    """
     if not sys.platform.startswith("linux"):
         return
     import ctypes
 
-    set_parent_death_signal = 1
-    ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL)
+    set_parent_death_signal, set_child_subreaper = 1, 36
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(set_parent_death_signal, signal.SIGKILL)
+    libc.prctl(set_child_subreaper, 1)
 
 
 if __name__ == "__main__":

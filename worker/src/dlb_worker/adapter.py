@@ -46,8 +46,9 @@ class Strategy(abc.ABC):
     """A distributed strategy. An adapter lists its own; another package names one by an entry point.
 
     Attributes:
-        name, title, frameworks, synchronous, parallelism, parameters, backends, devices: see
+        name, title, frameworks, synchronous, parallelism, parameters, backends, devices, cases: see
             :class:`dlb_worker.contract.StrategyDescription`.
+        averages_every: see there.
     """
 
     name: str
@@ -58,6 +59,8 @@ class Strategy(abc.ABC):
     parameters = "replicated"
     backends: Tuple[str, ...] = ()
     devices: Tuple[str, ...] = ("cpu",)
+    cases: Tuple[str, ...] = ("equal_shares",)
+    averages_every = 0
 
     @abc.abstractmethod
     def plan(self, request: PlanRequest) -> LaunchPlan:
@@ -83,6 +86,8 @@ class Strategy(abc.ABC):
                 parameters=self.parameters,
                 backends=self.backends,
                 devices=self.devices,
+                cases=self.cases,
+                averages_every=self.averages_every,
             ),
         )
 

@@ -43,7 +43,9 @@ from dlb_worker.errors import PluginError, UnsupportedError
 from dlb_worker.model import read_workload
 from dlb_worker.native import BuiltModel, StrategySession, UserModel
 from dlb_worker.parts import in_parts, mean_gradients
+from dlb_worker.placement import with_marks
 from dlb_worker.plugins import load_plugins
+from dlb_worker.protocol import REPORT_SECONDS
 from dlb_worker.sampling import drawn
 from dlb_worker.user_code import factory as user_factory
 from dlb_worker.user_code import trainer as user_trainer
@@ -153,6 +155,7 @@ class Calls:
         masks: str,
         variant: Dict[str, str],
         seed: int,
+        share: float = 1.0,
     ) -> Dict[str, Any]:
         """Build a model; the result numbers it for later calls and describes its layers."""
         request = BuildRequest(
@@ -165,10 +168,12 @@ class Calls:
             masks=read_arrays(masks) if masks else {},
             variant=variant,
             seed=seed,
+            share=share,
         )
         with np.load(weights, allow_pickle=False) as stored:
             # Each is read when the adapter asks for it, and is not held here as well.
             model = self.ask("dlb_build_model", request=replace(request, weights=stored))
+        model.session = self.session
         number = next(self.numbers)
         self.models[number], self.requests[number] = model, replace(request, masks={})
         self.mask_rows[number] = {name: len(mask) for name, mask in request.masks.items()}
@@ -249,7 +254,9 @@ class Calls:
             count = sum(name.startswith("cotangents/") for name in arrays)
             cotangents = [arrays[f"cotangents/{number}"] for number in range(count)]
             found = held.vjp(_inputs(arrays), cotangents, training=training)
-        write_arrays(Path(to), _gradient_arrays(found).items())
+        arrays = _gradient_arrays(found)
+        arrays.update(with_marks(found.parameters, held.marks(), "parameters/"))
+        write_arrays(Path(to), arrays.items())
         return {}
 
     def call_own_steps(
@@ -410,7 +417,7 @@ class Calls:
         held, last = self._built(model), self.requests[model].workload.model.last
         training = self.training if self.training and self.training.model is held else None
         before = training.digests() if training else {}
-        parts, seconds = [], 0.0
+        parts, seconds, reported = [], 0.0, time.perf_counter()
         for start in range(0, len(inputs), batch_size):
             batch = inputs[start : start + batch_size]
             short = batch_size - len(batch)
@@ -420,7 +427,9 @@ class Calls:
             logits = held.forward(batch)[last]
             seconds += time.perf_counter() - began
             parts.append(logits[: batch_size - short])
-            self.progress(sample=min(start + batch_size, len(inputs)))
+            if began - reported > REPORT_SECONDS:
+                self.progress(sample=min(start + batch_size, len(inputs)))
+                reported = began
         write_arrays(Path(to), [("logits", np.concatenate(parts))])
         if training is None:
             return {"seconds": seconds}
@@ -464,10 +473,11 @@ class Calls:
 
 def _weights_and_state(model: Union[BuiltModel, UserModel]) -> Iterator[Tuple[str, Any]]:
     """Every parameter and state, then the optimizer's: copies of both are not held at once."""
-    yield from model.weights().items()
+    marks = model.marks()
+    yield from with_marks(model.weights(), marks)
     if isinstance(model, BuiltModel):
-        for name, array in model.optimizer_state().items():
-            yield f"optimizer/{name}", array
+        state = model.optimizer_state().items()
+        yield from with_marks({f"optimizer/{name}": array for name, array in state}, marks)
 
 
 def _inputs(arrays: Mapping[str, Any]) -> Any:

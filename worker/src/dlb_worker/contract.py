@@ -29,6 +29,8 @@ else:  # The command describes adapters without importing NumPy.
     Array = Any
 
 __all__ = [
+    "ADDED",
+    "CASES",
     "CONTRACT",
     "FEATURES",
     "LOSSES",
@@ -79,8 +81,53 @@ FEATURES = {
     "shared_layers": "computes several layers with the parameters of one",
     "three_axes": "builds convolutions, poolings and normalisations of films and volumes [C, D, H, W]",
     "tied_weights": "computes a linear layer with an embedding's weight",
+    "unequal_shares": "multiplies the gradients of a step by the process's share of the batch",
     "user_models": "loads a model that a user wrote in the framework",
     "weight_decay_on": "leaves biases, and the scales and slopes of layers, without weight decay",
+}
+
+#: What each minor version added: fields of a description, features, and optional methods of an adapter, of a
+#: session and of a built model.
+ADDED = {
+    (2, 1): frozenset(
+        {
+            "accumulate",
+            "amsgrad",
+            "averages_every",
+            "cases",
+            "class_weights",
+            "clip_value",
+            "clip_variable_norm",
+            "dilated_max_pool",
+            "gradient_after_reduction",
+            "ignore_index",
+            "losses",
+            "losses_of_maps",
+            "peak_work",
+            "placement",
+            "shared_layers",
+            "step_phases",
+            "three_axes",
+            "unequal_shares",
+            "weight_decay_on",
+        }
+    ),
+}
+
+#: What a strategy may claim: that so K workers, each on its share of a batch, end as one worker does.
+CASES = {
+    "equal_shares": "K divides the batch",
+    "unequal_shares": "K does not; the adapter needs the feature of that name",
+    "ignored_labels": "workers have other numbers of labels that count nothing",
+    "accumulation": "each worker takes its share in parts, in other sizes than its peers",
+    "clip_binds": "the norm of all gradients is above its limit",
+    "clip_idle": "it is below",
+    "tied_weights": "two layers compute with one weight",
+    "weight_decay": "weights decay, biases do not",
+    "local_statistics": "batch normalisation uses the statistics of each worker's share",
+    "global_statistics": "it uses those of the whole batch",
+    "dropout": "each worker has the masks of its own samples",
+    "adam": "the optimizer is Adam",
 }
 
 #: The losses of an adapter that does not say which it has.
@@ -205,6 +252,9 @@ class BuildRequest:
             [rows, *shape of the layer's value] in canonical layout. A batch of n samples takes the
             first n rows. Empty: every layer draws its own mask.
         seed: for randomness that belongs to this model.
+        share: what a step's gradients are multiplied by before workers take the mean: samples of this
+            process, times workers, divided by those of all. 1 where shares are equal; other numbers are
+            only for adapters with the feature ``unequal_shares``.
     """
 
     workload: Workload
@@ -216,6 +266,7 @@ class BuildRequest:
     variant: Mapping[str, str] = field(default_factory=dict)
     masks: Mapping[str, Array] = field(default_factory=dict)
     seed: int = 0
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -446,10 +497,13 @@ class StrategyDescription:
         title: the framework's own name for it.
         frameworks: adapters that it works with. A strategy may come from another package.
         synchronous: whether K workers must equal one worker on the same global batch.
+        averages_every: after how many steps workers take the mean of their parameters, for local SGD, which
+            is not synchronous; 0 for any other strategy.
         parallelism: what is divided: ``data``, ``model`` or ``pipeline``.
         parameters: who holds them: ``replicated``, ``sharded`` or ``server``.
         backends: what carries the messages.
         devices: where it runs.
+        cases: names from :data:`CASES`, in which K workers compute what one does.
     """
 
     name: str
@@ -460,6 +514,8 @@ class StrategyDescription:
     parameters: str = "replicated"
     backends: Tuple[str, ...] = ()
     devices: Tuple[str, ...] = ("cpu",)
+    cases: Tuple[str, ...] = ("equal_shares",)
+    averages_every: int = 0
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ __all__ = [
 def one_line(error: BaseException) -> str:
     """An error of any type in one line of bounded length, even if its text cannot be made."""
     try:
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split()).encode("utf-8", "replace").decode()
     except BaseException:
         text = "its text cannot be made"
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -195,9 +195,31 @@ def dlb_executors() -> Mapping[str, Callable[[str], Any]]:  # type: ignore[empty
 
 @hookspec
 def dlb_datasets() -> Sequence[Any]:  # type: ignore[empty-body]
-    """Data sets (:class:`dlb.data.catalogue.DataSetDescription`) that ``dlb data`` can find and fetch.
+    """Data sets (:class:`dlb.data.description.DataSetDescription`) that ``dlb data`` can find and fetch.
 
     Runs in the command's process.
+    """
+
+
+@hookspec
+def dlb_exports() -> Mapping[str, str]:  # type: ignore[empty-body]
+    """Further forms of ``dlb results export --format NAME``: by name, a function as ``MODULE:NAME``.
+
+    It is imported when it is used, and called with the results folder (a path), the rows of its index that
+    were chosen, and the text of ``--output`` (None without it). It returns the bytes of a file, which are
+    written there or to standard output; or, if it wrote elsewhere, a line that says where.
+
+    Runs in the command's process.
+    """
+
+
+@hookspec
+def dlb_findings() -> Mapping[str, str]:  # type: ignore[empty-body]
+    """Modules of what checks find, by distribution, imported when a certificate is read or shown.
+
+    A module has ``CAUSES``, modules of :class:`dlb.proof.findings.Cause`, and ``CHECKS``, tables of checks;
+    sentences are registered as it is imported. The code of a cause is ``DISTRIBUTION.NAME``, which says what
+    to install where a certificate is shown without the package. Runs in the command's process.
     """
 
 

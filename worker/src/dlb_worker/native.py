@@ -13,6 +13,7 @@ from dlb_worker.contract import ForwardPass, Gradients, Inputs, ParameterDescrip
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Optimizer
 from dlb_worker.parameters import NativeParameter
+from dlb_worker.placement import ADDEND, HELD, Placement
 from dlb_worker.updates import decays
 
 __all__ = [
@@ -34,10 +35,13 @@ class NativeModel(abc.ABC):
     Attributes:
         parameters: every parameter and state, in the order of the layers.
         dtype: ``float32`` or ``float64``.
+        session: the strategy's that the model is part of, set by the worker. Where it says that this process
+            holds a part of a parameter, the model reads and writes that part.
     """
 
     parameters: Sequence[NativeParameter]
     dtype: str
+    session: "Optional[StrategySession]" = None
 
     @abc.abstractmethod
     def read(self, native: Any) -> Array:
@@ -69,19 +73,47 @@ class NativeModel(abc.ABC):
                 continue
             array = np.asarray(weights[each.name], self.dtype)
             for native, part in zip(each.natives, each.mapping.to_native(array)):
-                self.write(native, np.asarray(part, order="C"))
+                placed = self.placement(native)
+                own = part if placed is None else part[placed.part]
+                self.write(native, np.asarray(own, order="C"))
 
     def gather(self, gradient: Callable[[Any], Array]) -> Dict[str, Array]:
         """Gradients of what is trained, canonical, from the gradient of each native parameter."""
         return {
-            each.name: each.mapping.to_gradient([gradient(native) for native in each.natives])
+            each.name: each.mapping.to_gradient(
+                [self._filled(native, gradient(native)) for native in each.natives]
+            )
             for each in self.parameters
             if each.trained
         }
 
     def canonical(self, parameter: NativeParameter) -> Array:
-        """A copy of one parameter or state in canonical layout."""
-        return parameter.mapping.to_canonical([self.read(native) for native in parameter.natives])
+        """A copy of one parameter or state in canonical layout, 0 where this process holds nothing of it."""
+        natives = parameter.natives
+        return parameter.mapping.to_canonical([self._filled(n, self.read(n)) for n in natives])
+
+    def placement(self, native: Any) -> Optional[Placement]:
+        """The part of a native parameter that this process holds; None for the whole one."""
+        return None if self.session is None else self.session.placement(native)
+
+    def marks(self) -> Dict[str, Array]:
+        """Of each parameter that this process holds in part, which elements; int8, in canonical layout."""
+
+        def mark(native: Any) -> Array:
+            place = self.placement(native)
+            number = ADDEND if place and place.partial else HELD
+            return self._filled(native, np.full(self.read(native).shape, number, "int8"))
+
+        return {
+            each.name: each.mapping.to_gradient([mark(native) for native in each.natives])
+            for each in self.parameters
+            if any(self.placement(native) for native in each.natives)
+        }
+
+    def _filled(self, native: Any, part: Array) -> Array:
+        """The whole array of a native parameter, from this process's part."""
+        placed = self.placement(native)
+        return part if placed is None else placed.filled(part)
 
 
 class BuiltModel(NativeModel):
@@ -95,7 +127,7 @@ class BuiltModel(NativeModel):
     def slots(self, native: Any) -> Mapping[str, Array]:
         """The optimizer's state for one native parameter, by slot, in the parameter's layout.
 
-        Slots are called as :mod:`dlb.workload.optimizers` calls them, such as ``velocity`` for SGD with
+        Slots are called as :mod:`dlb_graph.optimizers` calls them, such as ``velocity`` for SGD with
         momentum and ``m`` and ``v`` for Adam, and mean what they mean there (undo the framework's
         scaling and sign). Empty where there is none, and before the first step.
         """
@@ -111,7 +143,7 @@ class BuiltModel(NativeModel):
         for each in self.parameters:
             slots = [self.slots(native) for native in each.natives] if each.trained else [{}]
             for slot in slots[0]:
-                values = [of_native[slot] for of_native in slots]
+                values = [self._filled(n, own[slot]) for n, own in zip(each.natives, slots)]
                 state[f"{each.name}.{slot}"] = each.mapping.to_canonical(values)
         return state
 
@@ -305,6 +337,21 @@ class StrategySession(abc.ABC):
         What goes in and comes out is the framework's. Each adapter documents its own (for torch: a
         module and its optimizer), so that another package's strategy can serve it.
         """
+
+    def gradient_after_reduction(self, native: Any) -> Array:
+        """The gradient of a native parameter in the last step, before or after it was clipped. Optional.
+
+        Raises:
+            UnsupportedError: it is not known.
+        """
+        raise UnsupportedError("the strategy does not say what the optimizer gets")
+
+    def placement(self, native: Any) -> Optional[Placement]:
+        """Which part of a native parameter this process holds. Optional; None where it is the whole one.
+
+        The model's ``read`` and ``write`` then take the part, and so do its slots and its gradients.
+        """
+        return None
 
     @abc.abstractmethod
     def leave(self) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "kind_among",
     "length_times_direction",
     "location",
+    "low_rank",
     "lstm_gates",
     "recurrent_mappings",
     "reordered",
@@ -168,24 +169,61 @@ def summed(first: str, second: str, like: ParameterMapping) -> ParameterMapping:
     )
 
 
-def stacked(attributes: Sequence[str], like: ParameterMapping = AS_IS) -> ParameterMapping:
+def stacked(
+    attributes: Sequence[str],
+    like: Union[ParameterMapping, Sequence[ParameterMapping]] = AS_IS,
+    rows: Sequence[int] = (),
+) -> ParameterMapping:
     """Attributes that lie one after another on the first axis of the canonical parameter.
 
     Args:
-        like: the mapping of each of them.
+        like: the mapping of each of them, or one mapping for each.
+        rows: how many entries of that axis each has; by default, all have as many.
     """
+    each_like = [like] * len(attributes) if isinstance(like, ParameterMapping) else like
+    ends = [sum(rows[:place]) for place in range(1, len(rows))] if rows else len(attributes)
 
     def canonical(arrays: Sequence[Array]) -> Array:
         import numpy as np
 
-        return np.concatenate([like.to_canonical([each]) for each in arrays])
+        return np.concatenate([own.to_canonical([each]) for own, each in zip(each_like, arrays)])
 
     def native(array: Array) -> Sequence[Array]:
         import numpy as np
 
-        return [like.to_native(part)[0] for part in np.split(array, len(attributes))]
+        return [own.to_native(part)[0] for own, part in zip(each_like, np.split(array, ends))]
 
     return ParameterMapping(tuple(attributes), canonical, native, canonical, " | ")
+
+
+def low_rank(shapes: Mapping[str, Sequence[int]]) -> Dict[str, Tuple[str, ParameterMapping]]:
+    """Pairs of matrices that make a weight of low rank (LoRA, Hu et al. 2021), by name: role and mapping.
+
+    Canonical are those of two linear layers, [rank, in] and [out, rank]. Each has the part that it is in its
+    role: a layer may hold several. What the rank is tells how they lie.
+
+    Args:
+        shapes: of the parameters of one layer whose roles are not known, by name.
+    """
+    found = {}
+    for first, last in (("a", "b"), ("down", "up")):
+        for name, shape in shapes.items():
+            other = name[: -len(first)] + {name[-len(first) :]: last}.get(first, last.upper())
+            if (
+                not name.lower().endswith(first)
+                or len(shape) != 2
+                or len(shapes.get(other, ())) != 2
+            ):
+                continue
+            (n, rank), (its_rank, m) = shape, shapes[other]
+            if rank == its_rank and rank < min(n, m):
+                mapping = location("", lambda array: array.T, lambda array: array.T)
+            elif n == m and n < min(rank, its_rank):
+                mapping = AS_IS
+            else:
+                continue
+            found.update({each: (f"low-rank {each} weight", mapping) for each in (name, other)})
+    return found
 
 
 def reordered(parts: int, order: Sequence[int]) -> Layout:

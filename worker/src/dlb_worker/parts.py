@@ -1,8 +1,8 @@
-"""The equal parts of a batch that a step takes one after the other, and the mean of their gradients."""
+"""The parts of a batch: those that a step takes one after the other, and those of several workers."""
 
-from typing import Any, Dict, Iterable, Iterator, List, Mapping
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple
 
-__all__ = ["in_parts", "mean_gradients"]
+__all__ = ["in_parts", "mean_gradients", "shares"]
 
 
 def in_parts(count: int, *arrays: Any) -> Iterator[List[Any]]:
@@ -14,6 +14,16 @@ def in_parts(count: int, *arrays: Any) -> Iterator[List[Any]]:
     size = arrays[0].shape[0] // count
     for part in range(count):
         yield [array[part * size : (part + 1) * size] for array in arrays]
+
+
+def shares(samples: int, workers: int, parts: int = 1) -> Tuple[int, ...]:
+    """How many samples of a batch each worker has, the first ones the most.
+
+    Args:
+        parts: each worker takes its share in so many equal parts; the number divides the batch.
+    """
+    each, more = divmod(samples // parts, workers)
+    return tuple(parts * (each + (rank < more)) for rank in range(workers))
 
 
 def mean_gradients(parts: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:

@@ -1,7 +1,8 @@
 """The words that the core and a worker exchange. docs/reference/protocol.md has it for other languages.
 
-A worker is started with ``DLB_SUPERVISOR`` (``host:port``) and ``DLB_TOKEN`` in its environment.
-It connects there and both sides write one JSON object a line, UTF-8::
+A worker is started with ``DLB_SUPERVISOR`` (``host:port``), ``DLB_TOKEN`` and, where there are Unix sockets,
+``DLB_SOCKET`` (a path) in its environment. It connects to one of the two.
+Both sides write one JSON object a line, UTF-8::
 
     worker      {"hello": 2, "token": "...", "role": "worker", "rank": 0, "pid": 123}
     core        {"id": 1, "call": "start", "arguments": {...}}
@@ -24,6 +25,8 @@ __all__ = ["PROTOCOL", "connect", "messages", "pack", "supervisor_address"]
 PROTOCOL = 2
 #: A line longer than this is no message of ours.
 LONGEST = 64 * 1024 * 1024
+#: Seconds between two progress events: rare enough to cost nothing.
+REPORT_SECONDS = 0.2
 
 
 def pack(message: Dict[str, Any]) -> bytes:
@@ -42,6 +45,8 @@ def messages(stream: Any) -> Iterator[Dict[str, Any]]:
         if not line:
             return
         if not line.endswith(b"\n"):
+            if len(line) == LONGEST:
+                raise ValueError("a line of more than {} bytes".format(LONGEST))
             return
         try:
             message = json.loads(line.decode("utf-8"))
@@ -59,11 +64,19 @@ def supervisor_address() -> Tuple[str, int]:
 
 
 def connect() -> socket.socket:
-    """Connect this worker to its supervisor.
+    """Connect this worker to its supervisor: by the private socket, if it has one that can be reached.
 
     Raises:
         OSError: no supervisor listens there.
     """
+    path = os.environ.get("DLB_SOCKET", "")
+    if path:
+        private = socket.socket(socket.AF_UNIX)
+        try:
+            private.connect(path)
+            return private
+        except OSError:  # as in a container that has another file system
+            private.close()
     connection = socket.create_connection(supervisor_address(), timeout=30)
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

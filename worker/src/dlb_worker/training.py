@@ -2,6 +2,7 @@
 
 import time
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
@@ -13,14 +14,14 @@ from dlb_worker.errors import UnsupportedError
 from dlb_worker.facts import cpu_seconds, memory_bytes, thread_seconds
 from dlb_worker.native import BuiltModel
 from dlb_worker.parts import in_parts
+from dlb_worker.placement import with_marks
 from dlb_worker.plugins import observer
+from dlb_worker.protocol import REPORT_SECONDS
 from dlb_worker.sampling import drawn
 
 if TYPE_CHECKING:
     from dlb_worker.calls import Calls
 
-#: Seconds between two progress events: rare enough to cost nothing.
-REPORT_SECONDS = 0.2
 #: A thread that worked for at least this share of the time was really used.
 BUSY_SHARE = 0.05
 
@@ -99,11 +100,13 @@ class Training:
         Args:
             to: .npz file for ``inputs`` and ``labels`` (the batch as the step got it), ``masks/LAYER``
                 (what each dropout keeps), ``loss``, ``before/NAME`` and ``after/NAME``: elements of
-                weights, and of the optimizer's state as ``optimizer/NAME``.
+                weights, and of the optimizer's state as ``optimizer/NAME``; ``reduced/NAME``, the gradients
+                that the optimizer had, where a strategy tells them.
             dropout_seed: from which dropouts draw the step's masks; None where there are none.
             elements: how many elements of each array; None for all.
             seed: from which the elements are drawn.
-            whole: also write ``weights/NAME``, all weights before the step.
+            whole: also write ``weights/NAME``, all weights before the step. A worker that holds parts of
+                parameters always does, and ``placed/NAME`` next to each array of which it holds a part.
 
         Returns:
             seconds to read the state before the step, after it, and once more, and for how many of them
@@ -111,6 +114,10 @@ class Training:
             second longer. Why the masks are not known, where they are not. What changed before the step
             and after the one before it.
         """
+
+        def draw(name: str, array: Any) -> np.ndarray:
+            return drawn(name, array, elements, seed)
+
         left = self._left[1] if self._left[0] == self.done else self.digests()
         with self._measured.interval():
             batch = self._next_batch()
@@ -142,15 +149,16 @@ class Training:
         del again
         self._left = (self.done, digests(weights_after, state_after))
         arrays["loss"] = self.losses[self.done - 1]
+        marks = self.model.marks()
         for when, held, kept in (
             ("before", weights, state),
             ("after", weights_after, state_after),
         ):
             named = dict(held, **{f"optimizer/{name}": array for name, array in kept.items()})
-            for name, array in named.items():
-                arrays[f"{when}/{name}"] = drawn(name, array, elements, seed)
-        if whole:
-            arrays.update({f"weights/{name}": array for name, array in weights.items()})
+            arrays.update(with_marks(named, marks, f"{when}/", draw))
+        arrays.update(with_marks(self._reduced(), marks, "reduced/", draw))
+        if whole or marks:
+            arrays.update(with_marks(weights, marks, "weights/"))
         write_arrays(to, arrays.items())
         return {
             "read_before": read_before,
@@ -161,7 +169,16 @@ class Training:
             "waited_again": waited_again,
             "masks_unknown": unknown,
             "changed": changed,
+            "placed": bool(marks),
         }
+
+    def _reduced(self) -> Dict[str, np.ndarray]:
+        """What the optimizer had in the last step; empty without a strategy, or if that does not tell."""
+        session = self.calls.session
+        try:
+            return self.model.gather(session.gradient_after_reduction) if session else {}
+        except UnsupportedError:
+            return {}
 
     def digests(self) -> Dict[str, int]:
         """A digest of each weight, and of each array of the optimizer's state."""
@@ -332,6 +349,6 @@ def observers(
     with ExitStack() as stack:
         for implementation in calls.plugins.hook.dlb_observe_run.get_hookimpls():
             arguments = {name: passed[name] for name in implementation.argnames}
-            generator = implementation.function(**arguments)
-            stack.enter_context(observer(implementation.plugin_name, generator, observed))
+            start = partial(implementation.function, **arguments)
+            stack.enter_context(observer(implementation.plugin_name, start, observed))
         yield

@@ -1,7 +1,7 @@
 """The optimizers' formulas, for frameworks whose own optimizers are others.
 
 The formulas use arithmetic operators only, so they work for arrays and for symbolic variables. Definitions:
-:mod:`dlb.workload.optimizers`.
+:mod:`dlb_graph.optimizers`.
 """
 
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple

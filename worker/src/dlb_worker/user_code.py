@@ -1,16 +1,48 @@
-"""A user's factory: finding it, calling it, and turning what it raises into one line."""
+"""A user's factory: naming it, finding it, calling it, and turning what it raises into one line."""
 
 import importlib
 import inspect
 import os
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Optional, Tuple
 
 from dlb_worker.errors import UnsupportedError
 
-__all__ = ["factory", "trainer"]
+__all__ = ["factory", "name_function", "trainer"]
+
+
+def name_function(function: Callable[..., Any]) -> Tuple[str, Optional[Path]]:
+    """``package.module:name`` of a function or class, for :func:`factory`, and the folder to look in.
+
+    That folder is None for an installed module, since a worker has its own packages.
+
+    Raises:
+        UnsupportedError: another process cannot import it by a name.
+    """
+    module = getattr(function, "__module__", None) or ""
+    attribute = getattr(function, "__qualname__", None) or type(function).__name__
+    if module == "__main__":
+        raise UnsupportedError(
+            f"{attribute}: what a notebook or a script defines cannot be imported by another process; "
+            "write it to a module (in a notebook: %%writefile nets.py), and import it from there"
+        )
+    value: Any = sys.modules.get(module)
+    for part in attribute.split("."):
+        value = getattr(value, part, None)
+    if value != function:
+        raise UnsupportedError(
+            f"{attribute}: another process cannot import it as '{module}:{attribute}', such as a lambda or a "
+            "function within a function; give one that its module has at the top"
+        )
+    path = Path(getattr(sys.modules[module], "__file__", None) or "built in").resolve()
+    installed = [Path(sysconfig.get_paths()[key]) for key in ("stdlib", "purelib", "platlib")]
+    if not path.exists() or any(folder in path.parents for folder in installed):
+        return f"{module}:{attribute}", None
+    inner = module.count(".") + (path.stem == "__init__")
+    return f"{module}:{attribute}", path.parents[inner]
 
 
 def factory(name: str, folder: str) -> Callable[[], Any]:

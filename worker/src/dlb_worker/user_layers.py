@@ -17,6 +17,7 @@ from dlb_worker.parameters import (
     NativeParameter,
     ParameterMapping,
     kind_among,
+    low_rank,
     user_parameter,
 )
 
@@ -159,9 +160,11 @@ class LayeredUserModel(UserModel):
                     first = own[mapping.attribute]
                     natives = {labels[each]: own.pop(each) for each in mapping.attributes}
                     parameters.append(self._parameter(name, role, first, natives, mapping))
+            ranks = low_rank({labels[each]: native.shape or () for each, native in own.items()})
             for attribute, native in own.items():
-                natives = {labels[attribute]: native}
-                parameters.append(self._parameter(name, "", native, natives))
+                label = labels[attribute]
+                role, mapping = ranks.get(label, ("", AS_IS))
+                parameters.append(self._parameter(name, role, native, {label: native}, mapping))
         return parameters
 
     def _parameter(

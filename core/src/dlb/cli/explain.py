@@ -25,21 +25,16 @@ def explain_command(certificate: Path, as_json: bool) -> int:
     from dlb.errors import RecordError, RequestError
     from dlb.proof.certificate import read
     from dlb.proof.explain import explain
-    from dlb.report.explanations import (
-        built_text,
-        explanation_line,
-        not_run_texts,
-        place_text,
-        reason_text,
-    )
+    from dlb.report.explanations import built_text, not_run_texts, place_text, reason_text
 
     try:
         read_certificate = read(certificate)
     except RecordError as error:
         try:
             embedded = record.read(certificate).certificate
-        except RecordError:
-            raise RequestError(error.message, path=error.path) from None
+        except RecordError as of_record:
+            shown = error if of_record.message.startswith("not a record") else of_record
+            raise RequestError(shown.message, path=shown.path) from None
         if embedded is None:
             raise RequestError("a record without a certificate", path=certificate) from None
         read_certificate = embedded
@@ -67,15 +62,7 @@ def explain_command(certificate: Path, as_json: bool) -> int:
             }
         )
         return 0
-    print_certificate(read_certificate)
-    for explanation in explanations:
-        echo(f"\n{explanation_line(explanation, read_certificate)}")
-        if built := built_text(explanation):
-            echo(f"  as {explanation.adapter} has it: {built}")
-        if reason := reason_text(explanation):
-            echo(f"  likely: {reason}")
-        if explanation.failed_too:
-            echo(f"  failed too, and mostly follows: {', '.join(explanation.failed_too)}")
+    print_certificate(read_certificate, whole=True)
     for adapter, status in statuses.items():
         if status != "deviates":
             failure = read_certificate.failures.get(adapter)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlb.cli.options import reading_options
-from dlb.cli.output import echo, print_warnings, set_option
+from dlb.cli.options import option, reading_options, workload_argument
+from dlb.cli.output import echo
 
 if TYPE_CHECKING:
-    from dlb.reading import Reading
+    from dlb_graph.options import Reading
 
 __all__ = ["export_command"]
 
 
 @click.command("export")
-@click.argument("workload")
+@workload_argument()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--from",
@@ -25,17 +25,9 @@ __all__ = ["export_command"]
     metavar="ADAPTER",
     help="Use this adapter's export instead of the canonical graph.",
 )
-@click.option(
-    "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**32 - 1),
-    default=0,
-    show_default=True,
-    help="Seed of the weights.",
-)
-@set_option
+@option("dtype")
+@option("seed")
+@option("changes")
 @reading_options
 def export_command(
     workload: str,
@@ -50,19 +42,18 @@ def export_command(
     from dlb.catalogue import load_with_file
     from dlb.documents import write_atomically
     from dlb.errors import RequestError
-    from dlb.regular_files import open_regular
     from dlb.scratch import scratch_folder
-    from dlb.workload.changes import with_changes
-    from dlb.workload.initial import initial_weights
+    from dlb_graph.regular_files import open_regular
+    from dlb_graph.workload.changes import with_changes
+    from dlb_graph.workload.initial import initial_weights
 
-    print_warnings()
     described, imported = load_with_file(workload, reading)
     described = with_changes(described, changes, keep_model=imported is not None)
     weights = dict(imported.weights if imported else initial_weights(described.model, seed))
     with scratch_folder() as folder:
         exported = folder / "model.onnx"
         if adapter is None:
-            from dlb.graph.canonical import canonical_graph
+            from dlb_graph.truth.canonical import canonical_graph
 
             graph = canonical_graph(described.model, weights, dtype=dtype)  # type: ignore[arg-type]
             exported.write_bytes(graph.SerializeToString())

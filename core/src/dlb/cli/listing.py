@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from dlb.cli.output import echo, json_option, print_json, print_table, print_warnings
+from dlb.cli.output import echo, json_option, print_json, print_table
 
 __all__ = ["list_command"]
 
@@ -19,7 +20,6 @@ __all__ = ["list_command"]
 @json_option
 def list_command(what: str, as_json: bool) -> None:
     """List what is installed, with versions, and what is known but not installed."""
-    print_warnings()
     columns, rows = _LISTS[what]()
     if as_json:
         print_json({what: [dict(zip(columns, row)) for row in rows]})
@@ -29,33 +29,10 @@ def list_command(what: str, as_json: bool) -> None:
     for row in rows:
         entry = dict(zip(columns, row))
         if entry.get("variants"):
-            echo(f"Variants of {row[0]}: {_variants_text(entry['variants'])}")
+            variants = (f"{name}={'|'.join(each)}" for name, each in entry["variants"].items())
+            echo(f"Variants of {row[0]}: {'; '.join(variants)}")
         if entry.get("reason"):
             echo(f"{row[0]} is left out: {entry['reason']}")
-
-
-def _variants_text(variants: Mapping[str, Sequence[str]]) -> str:
-    return "; ".join(f"{name}={'|'.join(values)}" for name, values in variants.items())
-
-
-def _descriptions() -> dict[str, Any]:
-    """The description of each environment, by adapter; a broken environment has the error instead."""
-    from dlb.adapters import adapter_environments, describe_environment
-    from dlb.errors import DlbError
-
-    descriptions: dict[str, Any] = {}
-    for name, environment in adapter_environments().items():
-        try:
-            descriptions[name] = describe_environment(environment)
-        except DlbError as error:
-            descriptions[name] = {
-                "adapters": [],
-                "strategies": [],
-                "plugins": [],
-                "broken": [],
-                "error": str(error),
-            }
-    return descriptions
 
 
 def _adapters() -> tuple[list[str], list[list[Any]]]:
@@ -82,26 +59,30 @@ def _adapters() -> tuple[list[str], list[list[Any]]]:
 
 def _workloads() -> tuple[list[str], list[list[Any]]]:
     from dlb.catalogue import load_workload, workload_names
+    from dlb.data.local import LOCAL
+    from dlb.data.locate import state_of
+    from dlb.data.registry import PACKAGE, data_sets
     from dlb.errors import DlbError
-    from dlb.workload import workload_hash
+    from dlb_graph.workload import workload_hash
 
-    rows = []
+    states = {name: state_of(data_set) for name, data_set in data_sets().items()}
+    rows: list[list[Any]] = []
     for name in workload_names():
         try:
             workload = load_workload(name)
         except DlbError as error:  # of a plugin: the others are shown all the same
-            rows.append([name, f"cannot be read: {error}", "", "", ""])
+            rows.append([name, f"cannot be read: {error}", "", "", "", "", None])
             continue
-        rows.append(
-            [
-                name,
-                workload.title,
-                workload.data.name,
-                workload_hash(workload)[:12],
-                workload.source,
-            ]
-        )
-    return ["workload", "title", "data", "hash", "source"], rows
+        data, hashed = workload.data.name, workload_hash(workload)[:12]
+        other = "made here" if data == "synthetic" else f"in the package {PACKAGE}"
+        missing, state = 0, "your own" if data in LOCAL else other
+        if data in states:
+            here = states[data].where != "not fetched"
+            missing = 0 if here else states[data].download_size
+            size = f"fetch {missing / 1e6:,.3g} MB" if missing else "not here"
+            state = "here" if here else size
+        rows.append([name, workload.title, data, state, hashed, workload.source, missing])
+    return ["workload", "title", "data", "state", "hash", "source", "bytes_to_fetch"], rows
 
 
 def _datasets() -> tuple[list[str], list[list[Any]]]:
@@ -110,15 +91,8 @@ def _datasets() -> tuple[list[str], list[list[Any]]]:
     from dlb.data.registry import data_sets
 
     rows = [
-        [
-            data_set.name,
-            data_set.title,
-            f"{data_set.n_train} + {data_set.n_test}",
-            data_set.where,
-            data_set.licence,
-            "",
-        ]
-        for data_set in map(state_of, data_sets().values())
+        [each.name, each.title, f"{each.n_train} + {each.n_test}", each.where, each.licence, ""]
+        for each in map(state_of, data_sets().values())
     ]
     rows += [
         [name, "your own files", "", str(find_own(name) or "data.path"), "", title]
@@ -128,55 +102,40 @@ def _datasets() -> tuple[list[str], list[list[Any]]]:
 
 
 def _strategies() -> tuple[list[str], list[list[Any]]]:
-    rows, listed = [], set()
-    for described in _descriptions().values():
+    from dlb.adapters import adapter_environments, describe_environment
+    from dlb.errors import DlbError
+
+    rows: dict[Any, list[Any]] = {}
+    for environment in adapter_environments().values():
+        described: Mapping[str, Any] = {"strategies": ()}
+        with contextlib.suppress(DlbError):  # a broken one is told of by dlb list adapters
+            described = describe_environment(environment)
         for entry in described["strategies"]:
-            key = (entry["name"], tuple(entry["frameworks"]))
-            if key not in listed:
-                listed.add(key)
-                kind = f"{'synchronous' if entry['synchronous'] else 'asynchronous'} {entry['parallelism']}"
-                rows.append(
-                    [
-                        entry["name"],
-                        entry["title"],
-                        ", ".join(entry["frameworks"]),
-                        kind,
-                        entry["parameters"],
-                        ", ".join(entry["backends"]),
-                        ", ".join(entry["devices"]),
-                    ]
-                )
+            other = "averaging" if entry.get("averages_every") else "asynchronous"
+            kind = f"{'synchronous' if entry['synchronous'] else other} {entry['parallelism']}"
+            adapters, backends, devices = (
+                ", ".join(entry[name]) for name in ("frameworks", "backends", "devices")
+            )
+            row = [entry["name"], entry["title"], adapters, kind]
+            rows.setdefault(
+                (entry["name"], adapters), [*row, entry["parameters"], backends, devices]
+            )
     columns = ["strategy", "title", "adapters", "kind", "parameters", "backends", "devices"]
-    return columns, rows
+    return columns, list(rows.values())
 
 
 def _plugins() -> tuple[list[str], list[list[Any]]]:
     from dlb_worker.contract import CONTRACT
     from dlb_worker.plugins import load_plugins
 
-    plugins = load_plugins()
+    plugins: Any = load_plugins()
     contract = ".".join(map(str, CONTRACT))
     rows: list[list[Any]] = [
-        [
-            plugin.name,
-            f"{plugin.distribution} {plugin.version}",
-            "loaded",
-            contract,
-            list(plugin.hooks),
-            "",
-        ]
-        for plugin in plugins.loaded
-    ]
-    rows += [
-        [
-            plugin.name,
-            f"{plugin.distribution} {plugin.version}",
-            "left out",
-            contract,
-            [],
-            plugin.reason,
-        ]
-        for plugin in plugins.broken
+        [each.name, f"{each.distribution} {each.version}", state, contract, hooks, reason]
+        for each, state, hooks, reason in (
+            *((each, "loaded", list(each.hooks), "") for each in plugins.loaded),
+            *((each, "left out", [], each.reason) for each in plugins.broken),
+        )
     ]
     return ["plugin", "distribution", "state", "contract", "hooks", "reason"], rows
 
@@ -192,7 +151,7 @@ _LISTS = {
 #: The last columns, which only the JSON document has, so that the table fits 80 characters.
 _DETAILS = {
     "adapters": ("variants",),
-    "workloads": ("hash", "source"),
+    "workloads": ("hash", "source", "bytes_to_fetch"),
     "datasets": ("licence", "files"),
     "strategies": ("parameters", "backends", "devices"),
     "plugins": ("hooks", "reason"),

@@ -5,26 +5,34 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from dlb.cli.output import json_option
-from dlb.reading import Reading
+from dlb.cli.output import json_option, note
+from dlb.settings import SETTINGS, Setting, Settings, in_command, settings_of
+from dlb_graph.options import Reading
+
+if TYPE_CHECKING:
+    from dlb.adapters import AdapterEnvironment
+    from dlb.resolver import Resolver
 
 __all__ = [
     "CERTIFICATE",
-    "FORMER_TIMEOUT",
-    "ON",
+    "DETAILS",
     "OUT",
-    "SEED",
-    "VARIABLES",
-    "VARIANT",
     "WORKERS",
-    "check_workers",
+    "Asked",
+    "find_environments",
+    "option",
     "reading_options",
+    "seconds_of",
     "with_options",
+    "workload_argument",
+    "workload_options",
 ]
 
 Decorator = Callable[[Any], Any]
@@ -42,10 +50,34 @@ def with_options(options: Iterable[Decorator]) -> Decorator:
     return decorate
 
 
-def _renamed(context: click.Context, option: click.Parameter, value: float | None) -> None:
-    if value is not None:
-        raise click.UsageError(f"--time-out is called --timeout now; write: --timeout {value:g}")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
+
+def _adapters_like(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    """Adapters that are here, for the completion of a word in a shell."""
+    from dlb.adapters import adapter_environments
+
+    return [name for name in adapter_environments() if name.startswith(begun)]
+
+
+def _workloads_like(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Workloads, and files that begin so, for the completion of a word in a shell."""
+    from dlb.catalogue import workload_names
+
+    names = [CompletionItem(name) for name in workload_names() if name.startswith(begun)]
+    return names or [CompletionItem(begun, type="file")]
+
+
+def workload_argument(**changes: Any) -> Decorator:
+    """The argument that names a workload."""
+    return click.argument("workload", shell_complete=_workloads_like, **changes)
+
+
+TEST_EVERY = click.option(
+    "--test-every",
+    metavar="N|TIME",
+    help="Test the model every N steps, or every so much time of training, such as 30s; beside the end.",
+)
 
 OUT = click.option(
     "--out",
@@ -60,21 +92,8 @@ ON = click.option(
     "adapters",
     multiple=True,
     metavar="ADAPTER",
+    shell_complete=_adapters_like,
     help="Adapter to use; repeat for several. Default: every one found.",
-)
-VARIANT = click.option(
-    "--variant",
-    "variants",
-    multiple=True,
-    metavar="[ADAPTER:]NAME=VALUE",
-    help="Option of how models are built; repeat for several. See: dlb list adapters.",
-)
-SEED = click.option(
-    "--seed",
-    type=click.IntRange(0, 2**32 - 1),
-    default=0,
-    show_default=True,
-    help="Seed of the weights and of the order of samples.",
 )
 
 
@@ -91,16 +110,6 @@ def _as_variables(
         found[name] = value
     return found
 
-
-VARIABLES = click.option(
-    "--variable",
-    "variables",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=_as_variables,
-    help="Environment variable of the workers' processes, such as TF_ENABLE_ONEDNN_OPTS=0; repeat for "
-    "several.",
-)
 
 _READING: tuple[Decorator, ...] = (
     click.option(
@@ -169,13 +178,46 @@ CERTIFICATE = click.option(
     metavar="FILE",
     help="Write the certificate, a JSON document (see: dlb explain).",
 )
+DETAILS = click.option("--details", is_flag=True, help="Show each check, also where all passed.")
 
-FORMER_TIMEOUT = click.option(
-    "--time-out", type=float, hidden=True, expose_value=False, callback=_renamed
-)
 
-#: Environments of workers, their device and threads, and how long they may make no progress.
-WORKERS: tuple[Decorator, ...] = (
+def option(name: str, **changes: Any) -> Decorator:
+    """The option of a setting.
+
+    Args:
+        changes: arguments of :func:`click.option` that a command has in place of the setting's own.
+    """
+    setting = SETTINGS[name]
+    metavar = setting.metavar or ("N" if setting.kind is int else None)
+    arguments: dict[str, Any] = {"help": setting.help or None, "metavar": metavar}
+    if setting.plain:
+        arguments["default"] = setting.default
+    else:
+        arguments["multiple"] = True
+    if setting.kind is bool:
+        arguments["is_flag"] = True
+    elif setting.kind is dict:
+        arguments["callback"] = _as_variables
+    elif isinstance(setting.kind, tuple):
+        arguments["type"] = click.Choice(setting.kind)
+    elif setting.kind in (int, float):
+        arguments |= {"type": setting.kind, "callback": _checked}
+        if setting.most != Setting.most:
+            arguments["help"] += f" From {setting.least:,.12g} to {setting.most:,.12g}."
+    arguments |= changes
+    # A flag and nothing at all are no defaults to show; 0 is.
+    shown = setting.kind is not bool and arguments.get("default") not in (None, "")
+    return click.option(in_command(name), name, **arguments, show_default=shown)
+
+
+def _checked(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """The value of a setting, whose bounds are refused in the words that Python and sweeps have too."""
+    SETTINGS[str(parameter.name)].check(value)
+    return value
+
+
+#: Environments of workers, and the form of the output.
+ENVIRONMENTS: tuple[Decorator, ...] = (
     click.option(
         "--provision", is_flag=True, help="Make environments that are missing or out of date."
     ),
@@ -186,38 +228,118 @@ WORKERS: tuple[Decorator, ...] = (
         metavar="DIR",
         help="With --provision: a checkout or a folder of wheels.",
     ),
-    click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True),
-    click.option(
-        "--threads",
-        type=int,
-        metavar="N",
-        help="Threads of each worker. Default: all cores, divided among workers. Without timing, adapters "
-        "run at the same time and divide the cores too.",
-    ),
-    click.option(
-        "--timeout",
-        "call_seconds",
-        type=click.FloatRange(1.0, 1e6),
-        default=300.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="End a worker that makes no progress for so long.",
-    ),
-    FORMER_TIMEOUT,
     json_option,
+)
+#: The same, with the device and the threads of workers, and how long they may make no progress.
+WORKERS: tuple[Decorator, ...] = (
+    *map(option, ("device", "threads", "call_seconds")),
+    *ENVIRONMENTS,
 )
 
 
-def check_workers(options: Mapping[str, Any]) -> None:
-    """Check what :data:`WORKERS` were given.
+def find_environments(
+    adapters: Sequence[str], provision: bool, source: Path | None
+) -> list[AdapterEnvironment]:
+    """The environments of adapters, with a line for each step on standard error.
 
     Raises:
-        RequestError: ``--from`` is given without ``--provision``, or ``--threads`` is below 1.
+        RequestError: ``--from`` is given without ``--provision``, or an adapter cannot be found or made.
     """
+    from dlb.adapters import find_adapters
     from dlb.errors import RequestError
 
-    if options["source"] is not None and not options["provision"]:
+    if source is not None and not provision:
         raise RequestError("--from says what --provision makes environments from; add --provision")
-    threads = options["threads"]
-    if threads is not None and threads < 1:
-        raise RequestError(f"--threads is {threads}; it must be 1 or more")
+    return find_adapters(adapters, provision=provision, source=source, report=note)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A workload that a command was asked to run, on adapters, with settings.
+
+    Attributes:
+        find: finds the adapters' environments.
+        out: folder for records; None if the command keeps none.
+    """
+
+    workload: str
+    reading: Reading
+    settings: Settings
+    adapters: Sequence[str]
+    find: Callable[[], list[AdapterEnvironment]]
+    out: Path | None
+
+    def resolver(self, **more: Any) -> Resolver:
+        """What makes requests of the workload; further arguments as :class:`dlb.resolver.Resolver`."""
+        from dlb.catalogue import load_with_file
+        from dlb.resolver import Resolver
+
+        described = load_with_file(self.workload, self.reading)
+        return Resolver(*described, out=self.out, **more)
+
+
+def workload_options(command: str, on: Decorator = ON, **changes: Mapping[str, Any]) -> Decorator:
+    """The options of a command that runs a workload; it gets one argument for them, ``asked``.
+
+    Args:
+        on: the option that chooses ``adapters``.
+        changes: by setting, as :func:`option`.
+    """
+    names = [setting.name for setting in settings_of(command)]
+    # One option chooses a test by steps or by seconds.
+    plain = [name for name in names if not name.startswith("test_")]
+    added = [on, *(option(name, **changes.get(name, {})) for name in plain), *ENVIRONMENTS]
+    added += [TEST_EVERY] if plain != names else []
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def run_command(
+            *,
+            workload: str,
+            reading: Reading,
+            adapters: Sequence[str],
+            provision: bool,
+            source: Path | None,
+            out: Path | None = None,
+            test_every: str | None = None,
+            **options: Any,
+        ) -> Any:
+            chosen = {name: options.pop(name) for name in plain}
+            settings = Settings(**chosen, **_test_times(test_every))
+            find = functools.partial(find_environments, adapters, provision, source)
+            return function(
+                asked=Asked(workload, reading, settings, adapters, find, out), **options
+            )
+
+        decorated: Callable[..., Any] = with_options(added)(reading_options(run_command))
+        return decorated
+
+    return decorate
+
+
+def _test_times(text: str | None) -> dict[str, Any]:
+    """Fields of a request for ``--test-every``.
+
+    Raises:
+        click.UsageError: the text is neither a number of steps nor a time.
+    """
+    if text is None:
+        return {}
+    if text.isdecimal() and int(text):
+        return {"test_steps": int(text)}
+    if not text.strip()[-1:].isalpha():
+        raise click.UsageError(f"--test-every {text}: give a number of steps, or a time as 30s")
+    return {"test_seconds": seconds_of("--test-every", text)}
+
+
+def seconds_of(flag: str, text: str) -> float:
+    """A time, such as 90s, 20m or 2h.
+
+    Raises:
+        click.UsageError: the text is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)([smh]?)", text.strip())
+    seconds = float(found[1]) * _UNITS[found[2] or "s"] if found else 0.0
+    if not 0 < seconds < float("inf"):
+        raise click.UsageError(f"{flag} {text}: must be a time above 0, such as 90s, 20m or 2h")
+    return seconds

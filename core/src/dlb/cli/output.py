@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,26 +16,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Group",
+    "LazyCommand",
     "echo",
     "json_option",
     "note",
     "print_json",
     "print_table",
-    "print_warnings",
-    "set_option",
     "show_table",
 ]
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
-)
-
-set_option = click.option(
-    "--set",
-    "changes",
-    multiple=True,
-    metavar="FIELD=VALUE",
-    help="Change a field of the workload, as optimizer.learning_rate=0.01; repeat for several.",
 )
 
 
@@ -50,6 +42,25 @@ class Group(click.Group):
             hint = f"see: {ctx.command_path} --help"
             raise UnknownNameError("command", args[0], self.list_commands(ctx), hint)
         return super().resolve_command(ctx, args)
+
+
+class LazyCommand(click.Command):
+    """A command that is imported when it is called, so that ``dlb --help`` is fast.
+
+    Args:
+        target: where the command is, ``MODULE:NAME``.
+        text: its one-line help.
+    """
+
+    def __init__(self, name: str, target: str, text: str) -> None:
+        super().__init__(name, short_help=text)
+        self.target = target
+
+    def load(self) -> click.Command:
+        """The command itself."""
+        module, _, name = self.target.partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
 
 
 def print_json(document: Any) -> None:
@@ -77,7 +88,8 @@ def print_table(
     title: str = "",
     right: Sequence[str] = (),
 ) -> None:
-    """Print a table on standard output, as wide as the terminal; in a file or pipe, up to 200 characters.
+    """Print a table on standard output, as wide as the terminal; in a file or pipe, up to 200 characters. Rows
+    become columns where it is too wide and has few.
 
     Args:
         right: columns that are aligned right.
@@ -95,6 +107,10 @@ def print_table(
         table.add_row(*[Text(printable(cell), style=_STYLES.get(cell, "")) for cell in row])
     width = None if sys.stdout is not None and sys.stdout.isatty() else 200
     console = Console(width=width, highlight=False)
+    needed = console.measure(table, options=console.options.update(width=1000)).maximum
+    if needed > console.width and 0 < len(rows) < 5 < len(columns):
+        columns, *rows = map(list, zip(columns, *rows))
+        return print_table(columns, rows, title, columns[1:])
     # Not the table's own title, which is wrapped to the width of the table.
     if title:
         console.print(Text(printable(title), style="italic"))
@@ -119,11 +135,3 @@ _STYLES = {
     "error": "red",
     "warning": "yellow",
 }
-
-
-def print_warnings() -> None:
-    """Print the plugins that could not be loaded."""
-    from dlb_worker.plugins import load_plugins
-
-    for broken in load_plugins().broken:
-        note(f"dlb: {broken}")

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from dlb.cli.options import reading_options
-from dlb.cli.output import echo, json_option, print_json, print_table, set_option
+from dlb.cli.options import option, reading_options
+from dlb.cli.output import echo, json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from dlb.reading import Reading
+    from dlb_graph.options import Reading
 
 __all__ = ["show_command"]
 
 
 @click.command("show")
 @click.argument("words", metavar="[record|workload] NAME", nargs=-1, required=True)
-@set_option
+@option("changes")
 @reading_options
 @json_option
 def show_command(
@@ -63,9 +63,8 @@ def show_record(path: Path, as_json: bool) -> None:
 def show_workload(name: str, changes: tuple[str, ...], reading: Reading, as_json: bool) -> None:
     """Show the layers of a workload, with shapes and parameters, and the work of a step."""
     from dlb.catalogue import load_with_file
-    from dlb.measure.work import step_work
     from dlb.report.common import shortened
-    from dlb.workload import (
+    from dlb_graph.workload import (
         Augmentation,
         infer_shapes,
         multiply_adds,
@@ -74,17 +73,15 @@ def show_workload(name: str, changes: tuple[str, ...], reading: Reading, as_json
         type_name,
         workload_hash,
     )
-    from dlb.workload.changes import with_changes
-    from dlb.workload.files import to_document
+    from dlb_graph.workload.changes import with_changes
+    from dlb_graph.workload.files import to_document
+    from dlb_graph.workload.work import step_work
 
     shown = with_changes(load_with_file(name, reading)[0], changes)
     shapes, parameters = infer_shapes(shown.model), parameter_shapes(shown.model)
-    counts = {
-        node.name: sum(
-            math.prod(shape) for key, shape in parameters.items() if key.split(".")[0] == node.name
-        )
-        for node in shown.model.nodes
-    }
+    counts = {node.name: 0 for node in shown.model.nodes}
+    for key, shape in parameters.items():
+        counts[key.split(".")[0]] += math.prod(shape)
     operations = multiply_adds(shown.model)
     step = step_work(shown, shown.batch_size)
     states = sum(math.prod(parameters[name]) for name in state_names(shown.model))

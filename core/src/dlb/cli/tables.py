@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,10 +11,12 @@ from dlb.cli.output import echo, show_table
 from dlb.execution.run import Outcome
 from dlb.proof.certificate import Certificate
 from dlb.record import Record
+from dlb.report.explanations import explanation_lines
 from dlb.report.records import (
     certificate_lines,
     certificate_table,
     divergences_table,
+    folded_lines,
     further_lines,
     provenance_table,
     result_lines,
@@ -28,6 +30,7 @@ __all__ = ["outcome_document", "print_certificate", "print_outcome", "print_reco
 def outcome_document(outcome: Outcome) -> dict[str, Any]:
     """The document of ``--json``: records without their raw series, which are in the files."""
     return {
+        "answer": outcome.answer().line,
         "proven": outcome.proven,
         "passed": outcome.passed,
         "interrupted": outcome.interrupted,
@@ -40,18 +43,24 @@ def outcome_document(outcome: Outcome) -> dict[str, Any]:
 def _without_series(record: Record) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(record)
     del document["certificate"], document["workload"]
-    for part, series in (("timing", ("step_seconds", "data_seconds")), ("quality", ("losses",))):
-        for name in series:
-            if document[part] is not None:
-                del document[part][name]
+    for part, name in (
+        ("timing", "step_seconds"),
+        ("timing", "data_seconds"),
+        ("quality", "losses"),
+    ):
+        (document[part] or {}).pop(name, None)
     return document
 
 
-def print_outcome(outcome: Outcome) -> None:
-    """Print the results if records were written, the proof, and the folder of the records."""
+def print_outcome(outcome: Outcome, details: bool) -> None:
+    """Print the results if records were written, the proof, and the folder of the records.
+
+    Args:
+        details: print the table of checks even if all passed.
+    """
     if outcome.paths:
         print_results(outcome.records)
-    print_certificate(outcome.certificate)
+    print_certificate(outcome.certificate, folded=not details)
     if outcome.certificate.kept:
         echo(
             f"Proof of {outcome.certificate.kept} used again, since nothing that it depends on has "
@@ -64,11 +73,8 @@ def print_outcome(outcome: Outcome) -> None:
         echo(f"Records: {outcome.paths[0].parent} ({len(outcome.paths)} written)")
 
 
-def print_results(records: Iterable[Record]) -> None:
+def print_results(records: Sequence[Record]) -> None:
     """Print a table with times, loss, accuracy and proof status of each adapter."""
-    records = list(records)
-    if not records:
-        return
     show_table(results_table(records))
     tests = tests_table(records)
     if tests.rows:
@@ -77,16 +83,25 @@ def print_results(records: Iterable[Record]) -> None:
         echo(line)
 
 
-def print_certificate(certificate: Certificate) -> None:
-    """Print a table of all checks, one column for each adapter, with the worst figure and the verdict."""
+def print_certificate(
+    certificate: Certificate, *, whole: bool = False, folded: bool = False
+) -> None:
+    """Print a table of all checks, one column for each adapter, and last where each differs first.
+
+    Args:
+        whole: say of every check that failed what it found, not of the first alone.
+        folded: if all passed, print a line for each adapter in place of tables.
+    """
     if not certificate.checks:
         return
-    show_table(certificate_table(certificate))
-    for line in certificate_lines(certificate):
+    lines = [*folded_lines(certificate)] if folded else []
+    if not lines:
+        show_table(certificate_table(certificate))
+    for line in (*lines, *certificate_lines(certificate, whole=whole)):
         echo(line)
-    if certificate.divergences:
+    if certificate.divergences and not lines:
         show_table(divergences_table(certificate))
-    for line in further_lines(certificate):
+    for line in (*further_lines(certificate), *explanation_lines(certificate)):
         echo(line)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from dlb.workload import Augmentation
+    from dlb_graph.workload import Augmentation
 
 __all__ = ["CropBox", "crop_box", "draw_crops", "draw_resized_crops"]
 

@@ -13,7 +13,7 @@ from dlb.data.augmentation import draw_crops, draw_resized_crops
 from dlb.errors import RequestError
 
 if TYPE_CHECKING:
-    from dlb.workload import Augmentation
+    from dlb_graph.workload import Augmentation
 
 __all__ = ["SampleSchedule", "draw_sample_schedule", "sample_order"]
 

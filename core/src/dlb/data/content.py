@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from dlb.errors import DataError
-from dlb.regular_files import open_regular
+from dlb_graph.regular_files import open_regular
 
 __all__ = ["check_content", "damaged", "open_content", "read_content", "read_upto", "sha256_of"]
 

@@ -139,6 +139,10 @@ class DataSetDescription:
     vocabulary: int = 0
     archives: tuple[Archive, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not {"train", "test"} <= {split.name for split in self.splits}:
+            raise ValueError(f"data set '{self.name}' has no splits 'train' and 'test'")
+
     @property
     def download_size(self) -> int:
         """Bytes that a fetch downloads; 0 for an embedded data set."""

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.data.catalogue import describe
 from dlb.data.description import DataFile, DataSetDescription, SplitDescription, SplitName
 from dlb.data.idx import read_idx
 from dlb.data.locate import find_described, path_of, searched_folders
 from dlb.data.records import read_records
 from dlb.errors import DataError, RequestError
 
-__all__ = ["Split", "folder_of", "load", "load_described", "normalise", "path_of_file"]
+__all__ = ["Split", "folder_of", "load_described", "normalise", "path_of_file"]
 
 
 @dataclass(frozen=True)
@@ -41,24 +40,18 @@ class Split:
     folder: Path
 
 
-def load(name: str, split: str) -> Split:
+def load_described(description: DataSetDescription, split: str) -> Split:
     """Read and check a split of a data set.
 
     Args:
-        name: a data set of the catalogue.
         split: ``train`` or ``test``.
 
     Raises:
         RequestError: the data set has words, not images.
-        UnknownNameError: there is no data set or split of that name.
+        UnknownNameError: there is no split of that name.
         DataError: the data set is not on this machine, or one of its files is truncated,
-            oversized, altered, or does not match the catalogue.
+            oversized, altered, or does not match the description.
     """
-    return load_described(describe(name), split)
-
-
-def load_described(description: DataSetDescription, split: str) -> Split:
-    """As :func:`load`, for a description that need not be in the catalogue."""
     split_description = description.split(split)
     if description.format == "words":
         raise RequestError(f"data set '{description.name}' has words, not images")

@@ -20,7 +20,7 @@ from dlb.data.source import ModelSignature, Source, split_every_tenth
 from dlb.errors import DataError, RequestError
 
 if TYPE_CHECKING:
-    from dlb.workload import Data
+    from dlb_graph.workload import Data
 
 __all__ = ["LOCAL", "alternative_location", "find_own", "open_local"]
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlb import places
-from dlb.data.catalogue import data_set_names, describe
 from dlb.data.content import check_content
 from dlb.data.description import Archive, DataFile, DataSetDescription
 from dlb.errors import DataError
@@ -26,8 +25,6 @@ from dlb.errors import DataError
 __all__ = [
     "DataSetState",
     "archive_in_data_dir",
-    "describe_all",
-    "find",
     "find_described",
     "find_in_data_dir",
     "own_folders",
@@ -54,17 +51,8 @@ class DataSetState:
     where: str
 
 
-def find(name: str) -> Path | None:
-    """The folder that holds a data set's files, or None if there is none.
-
-    Raises:
-        UnknownNameError: there is no data set of that name.
-    """
-    return find_described(describe(name))
-
-
 def find_described(description: DataSetDescription) -> Path | None:
-    """As :func:`find`, for a description that need not be in the catalogue."""
+    """The folder that holds a data set's files, or None if there is none."""
     in_data_dir = find_in_data_dir(description)
     if in_data_dir is not None:
         return in_data_dir
@@ -115,11 +103,6 @@ def own_folders(name: str) -> list[Path]:
     """The folders that are searched for data that dlb never downloads."""
     data_dir = _data_dir()
     return [*([data_dir / name] if data_dir is not None else []), places.data_home() / name]
-
-
-def describe_all() -> list[DataSetState]:
-    """Every data set of the catalogue and where it is."""
-    return [state_of(describe(name)) for name in data_set_names()]
 
 
 def state_of(description: DataSetDescription) -> DataSetState:

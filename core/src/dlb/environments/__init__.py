@@ -8,6 +8,7 @@ record, ``dlb-environment.json``, which is written last. Linux and macOS only.
 from __future__ import annotations
 
 from dlb.environments.doctor import Finding, doctor
+from dlb.environments.folders import list_all
 from dlb.environments.inspection import packages
 from dlb.environments.names import (
     KNOWN,
@@ -17,7 +18,7 @@ from dlb.environments.names import (
     distribution_of,
 )
 from dlb.environments.provision import add, create, ensure, make_each, remove
-from dlb.environments.record import Environment, find, list_all
+from dlb.environments.record import Environment, find
 
 __all__ = [
     "KNOWN",

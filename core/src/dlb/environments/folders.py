@@ -10,9 +10,10 @@ from pathlib import Path
 
 from dlb import places
 from dlb.environments import locks, record
-from dlb.errors import ProvisionError, RequestError
+from dlb.environments.record import Environment
+from dlb.errors import DlbError, ProvisionError, RecordError, RequestError
 
-__all__ = ["aside", "clear", "delete", "foreign", "is_ours", "locked"]
+__all__ = ["aside", "clear", "delete", "foreign", "is_ours", "list_all", "locked"]
 
 
 @contextlib.contextmanager
@@ -94,3 +95,18 @@ def clear(folder: Path, report: Callable[[str], None] | None = None) -> None:
             delete(aside(folder))
         else:
             aside(folder).rename(folder)
+
+
+def list_all() -> list[Environment]:
+    """All environments, ordered by name. One whose replacement was killed is put back first."""
+    home = places.environments_home()
+    for kept in home.glob(".*.replaced"):
+        name = kept.name[1 : -len(".replaced")]
+        # Another dlb may be making it now.
+        with contextlib.suppress(DlbError, OSError), locked(name, 0.0):
+            clear(record.folder_of(name))
+    environments = []
+    for path in sorted(home.glob(f"[!.]*/{record.RECORD}")):
+        with contextlib.suppress(RecordError):
+            environments.append(record.read(path.parent))
+    return environments

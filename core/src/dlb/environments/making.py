@@ -12,6 +12,7 @@ from dlb.environments.index_settings import from_environment
 from dlb.environments.pyenv import pyenv_python
 from dlb.environments.record import Environment
 from dlb.errors import EnvironmentMissing, ProvisionError
+from dlb.scratch import scratch_folder
 
 __all__ = ["make"]
 
@@ -45,14 +46,15 @@ def make(
     def uv(step: str, arguments: list[str], making: bool) -> None:
         report(step)
         try:
-            uv_process.run(
-                arguments,
-                environ=settings.environ,
-                log=log,
-                deadline=deadline,
-                lock=lock,
-                report=report,
-            )
+            with scratch_folder() as temporary:  # uv leaves locks there
+                uv_process.run(
+                    arguments,
+                    environ={**settings.environ, "TMPDIR": str(temporary)},
+                    log=log,
+                    deadline=deadline,
+                    lock=lock,
+                    report=report,
+                )
         except uv_process.UvFailed as failed:
             reason, remedy = failures.explain(
                 failed.output, making=making, python=plan.python, distribution=adapter

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from dlb.errors import RequestError
+from dlb_worker.plugins import NAME
 
 __all__ = ["KNOWN", "Framework", "adapter_called", "also_known", "check_name", "distribution_of"]
-
-# A name becomes a folder and part of a distribution's name. It must not be a path, and must end as
-# distribution names do.
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ def check_name(name: str) -> str:
     Raises:
         RequestError: an adapter cannot have this name.
     """
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise RequestError(
             f"{name!r} cannot be an adapter's name: use lower-case letters, digits, '-' and '_' "
             "(at most 64, a letter or digit first and last), such as 'torch'"

@@ -27,7 +27,6 @@ __all__ = [
     "find",
     "folder_of",
     "is_unfinished",
-    "list_all",
     "now",
     "read",
     "write",
@@ -172,18 +171,6 @@ def find(name: str) -> Environment | None:
         return read(folder_of(name))
     except RecordError:
         return None
-
-
-def list_all() -> list[Environment]:
-    """All environments, ordered by name."""
-    home = places.environments_home()
-    if not home.is_dir():
-        return []
-    environments = []
-    for record in sorted(home.glob(f"[!.]*/{RECORD}")):
-        with contextlib.suppress(RecordError):
-            environments.append(read(record.parent))
-    return environments
 
 
 def _text(path: Path | None) -> str | None:

@@ -22,6 +22,8 @@ __all__ = ["UvFailed", "ending_together", "find_uv", "redact", "run"]
 _PROGRESS = re.compile(r"\s*(Using|Downloading|Building|Resolved|Prepared|Installed)\b")
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 _PR_SET_PDEATHSIG = 1
+#: Runs uv, and ends it with its builds when this process is killed: of a child alone would the system do that.
+_GUARD = 'trap "kill -KILL 0" TERM; "$@" & wait $!'
 #: The process groups of uv that threads of this process run, and whether they were interrupted.
 _running: set[int] = set()
 _interrupted = threading.Event()
@@ -74,15 +76,15 @@ def run(
         log: an existing file.
         deadline: in terms of ``time.monotonic``.
         lock: the descriptor of the lock, which uv and its children inherit. If this process is
-            killed, the lock stays held until they have ended too. None of them can then write to a
-            folder that the next process deletes.
+            killed, they end, too, and the lock stays held until they have: none of them can write to
+            a folder that the next process deletes.
         report: receives a line of text at a time.
 
     Raises:
         UvFailed: uv ended with an error.
         ProvisionError: uv did not end in time.
     """
-    command = [find_uv(), *arguments]
+    command = ["sh", "-c", _GUARD, "sh", find_uv(), *arguments]
     if _interrupted.is_set():
         raise ProvisionError("interrupted before it was made")
     with open(log, "ab") as sink, open(log, "rb") as tail:
@@ -141,13 +143,13 @@ def ending_together() -> Iterator[None]:
 
 
 def _end_with_parent() -> Callable[[], None] | None:
-    """A function that makes a child end when this process is killed; None without system support."""
+    """A function that has a child sent SIGTERM when this process is killed; None without system support."""
     if sys.platform != "linux":
         return None
     # Loaded before the fork, since little is safe after it.
     prctl = ctypes.CDLL(None).prctl
 
     def set_signal() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
     return set_signal

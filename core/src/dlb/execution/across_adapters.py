@@ -7,13 +7,11 @@ from collections.abc import Collection
 
 from dlb.execution.adapter import AdapterRun, calibrate_again
 from dlb.execution.calibration import Calibration
+from dlb.prepared import Prepared
 from dlb.proof.certificate import CheckGroup, CheckResult
-from dlb.proof.checks.agreement import (
-    check_agreement,
-    comparable_steps,
-    largest_agreed_distance,
-)
-from dlb.request import Prepared, Reporter, Request
+from dlb.proof.checks.agreement import check_agreement, largest_agreed_distance
+from dlb.proof.divergence import comparable_steps
+from dlb.request import Reporter, Request
 
 __all__ = ["check_across_adapters", "ensure_calibration", "find_calibration"]
 
@@ -74,7 +72,7 @@ def check_across_adapters(
     correct = {run.adapter for run in runs if run.independently_correct}
     agreement: list[CheckResult] = []
     if "gradients" in groups:
-        agreement = check_agreement("gradients", "gradients", gradients, correct)
+        agreement = check_agreement("gradients", gradients, correct)
     results = list(agreement)
     if "trajectory" in groups and changes:
         growth = calibration.error_growth if calibration else {}
@@ -84,5 +82,5 @@ def check_across_adapters(
             adapter: changes_of_steps[steps].read_moved()
             for adapter, changes_of_steps in changes.items()
         }
-        results += check_agreement("trajectories", "trajectory", moved_parameters, correct, finding)
+        results += check_agreement("trajectories", moved_parameters, correct, finding)
     return results

@@ -19,7 +19,12 @@ from dlb.capabilities import Capabilities, capabilities_of, check_capabilities
 from dlb.errors import DlbError, RecordError, WorkerError
 from dlb.execution.audit import Audit, judge, refuse_audit
 from dlb.execution.calibration import Calibration, calibrate
-from dlb.execution.distributed import compare_with_single_worker, is_synchronous, train_few_steps
+from dlb.execution.distributed import (
+    check_unequal_shares,
+    compare_with_single_worker,
+    is_synchronous,
+    train_few_steps,
+)
 from dlb.execution.diverged import find_divergence
 from dlb.execution.dropout import prove_native_dropout
 from dlb.execution.export import export_model
@@ -31,15 +36,18 @@ from dlb.execution.timing import time_phases, time_training
 from dlb.execution.turns import ALL_AT_ONCE, Blocks
 from dlb.execution.workers import Workers
 from dlb.failure import Failure, failure_of
+from dlb.prepared import Prepared
 from dlb.proof.certificate import CheckResult, Divergent
-from dlb.proof.checks.distributed import distributed_check
+from dlb.proof.checks.distributed import StepsTaken
 from dlb.proof.checks.export import refuse_export
+from dlb.proof.checks.file import check_file
 from dlb.proof.divergence import Changes
+from dlb.proof.engine import Check
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import TrainedNotFinite
 from dlb.proof.worker_logs import keep_output, names_log, with_kept_logs
 from dlb.record import Exported, Quality, Timing
-from dlb.request import Prepared, Reporter, Request
+from dlb.request import Reporter, Request
 from dlb.supervision.group import Group
 from dlb.supervision.remote import PhaseTimes
 from dlb_worker.errors import one_line
@@ -118,7 +126,7 @@ def run_adapter(
     if request.imported is not None:
         # All other checks compare with the canonical graph; this one compares that with the file.
         adapter_run.checks.append(
-            msgspec.structs.replace(request.imported.file_check, adapter=environment.adapter)
+            msgspec.structs.replace(check_file(request.imported), adapter=environment.adapter)
         )
     stage = _stage(environment, request, prepared, reporter, stop, adapter_run, blocks)
     reporter.phase(environment.adapter, "starting")
@@ -246,7 +254,7 @@ def _run_with_strategy(stage: Stage, run: AdapterRun) -> None:
         with stage.start("single", single=True) as workers:
             _audit(stage, workers.group, audit, began, no_masks)
         return
-    per_worker_weights: list[dict[str, Array]] = []
+    steps: StepsTaken | None = None
     with stage.start("distributed") as workers:
         adapter = _check_adapter(stage, run, workers)
         no_masks = missing_masks(stage, adapter.features)
@@ -254,14 +262,14 @@ def _run_with_strategy(stage: Stage, run: AdapterRun) -> None:
         synchronous = is_synchronous(stage, workers)
         if synchronous:
             if no_masks is None:
-                per_worker_weights = train_few_steps(stage, model)
+                steps = train_few_steps(stage, model)
             else:
-                stage.keep(distributed_check(stage.adapter).not_run(no_masks))
+                stage.keep(Check.of("distributed", stage.adapter).not_run(no_masks))
     with stage.start("timed") as workers:
         audit = _measure(stage, run, workers, adapter)
     with stage.start("single", single=True) as workers:
-        if per_worker_weights:
-            compare_with_single_worker(stage, workers.group, per_worker_weights)
+        if steps is not None:
+            compare_with_single_worker(stage, workers.group, steps)
         run.changes, diverged = prove_steps(stage, workers.group, training=no_masks is None)
         run.diverged = run.diverged or diverged
         _audit(stage, workers.group, audit, began, no_masks, synchronous)
@@ -284,8 +292,10 @@ def _check_adapter(stage: Stage, run: AdapterRun, workers: Workers) -> Capabilit
         dtype=request.dtype,
         device=request.device,
         variant=request.variant(stage.adapter),
-        crops=stage.prepared.crops is not None,
+        crops=stage.prepared.data.crops is not None,
     )
+    if len(set(request.shares)) > 1:
+        check_unequal_shares(adapter, workers.described, request)
     return adapter
 
 

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from dlb.execution.models import Stage, drop_at_end
 from dlb.execution.periodic_tests import PeriodicTests
-from dlb.proof.certificate import Baseline
 from dlb.proof.checks.audit import (
     AUDIT_RARE,
     LEAST_JUDGED,
@@ -26,13 +25,10 @@ from dlb.proof.checks.audit import (
     JudgedStep,
     Replay,
     StepJudge,
-    batches_check,
     chance,
     check_batches,
     check_losses,
     check_steps,
-    losses_check,
-    steps_check,
     steps_needed,
 )
 from dlb.proof.engine import Check, run
@@ -49,7 +45,7 @@ from dlb.proof.findings.workload import Asynchronous
 from dlb.proof.rounding import FLOAT32
 from dlb.supervision.group import Group
 from dlb.supervision.remote import ClockReading, Draw, RemoteModel, Taken, Trained
-from dlb.workload import learning_rate, parameter_shapes
+from dlb_graph.workload import learning_rate, parameter_shapes
 from dlb_worker.arrays import map_arrays
 from dlb_worker.crops import cut
 
@@ -173,15 +169,15 @@ def train_audited(
     prepared, request = stage.prepared, stage.request
     stage.blocks.pause()
     training = model.begin_training(
-        prepared.train,
-        prepared.order,
-        crops=prepared.crops,
-        input_mode=request.input_mode,
+        prepared.data.train,
+        prepared.data.order,
+        crops=prepared.data.crops,
+        input_mode=request.input,
         observe=True,
         on_progress=on_progress,
     )
     generator = random.SystemRandom()
-    dropouts = bool(prepared.reference.masks)
+    dropouts = bool(prepared.references.ordinary.masks)
     audit = Audit(request.steps, observed=observed)
     if dropouts and "repeatable_dropout" not in features:
         dropouts, audit.masks_unknown = False, "the adapter has no feature 'repeatable_dropout'"
@@ -257,7 +253,7 @@ def _seams(stage: Stage) -> list[int]:
         learning_rate(workload.optimizer, workload.schedule, step) for step in range(request.steps)
     ]
     kinds: list[Sequence[int]] = [
-        range(stage.prepared.epoch, request.steps, stage.prepared.epoch),
+        range(stage.prepared.data.epoch, request.steps, stage.prepared.data.epoch),
         [step for step in range(1, request.steps) if rates[step] != rates[step - 1]],
     ]
     if request.test_steps is not None:
@@ -275,10 +271,13 @@ def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: b
     """
     stage.phase("auditing")
     adapter = stage.adapter
-    check = batches_check(adapter)
+    check = Check.of("audit, batches", adapter)
     batch, end = batches_of(stage), audit.end if synchronous else ()
-    stage.keep(run(check, lambda check: check_batches(check, audit.audited, batch, end)))
-    stage.keep(run(_clock_check(adapter), lambda check: _check_clock(check, audit)))
+    shares = (
+        stage.request.shares if len(audit.audited[0].paths) > 1 else (stage.request.batch_size,)
+    )
+    stage.keep(run(check, lambda check: check_batches(check, audit.audited, batch, end, shares)))
+    stage.keep(run(Check.of("audit, clock", adapter), lambda check: _check_clock(check, audit)))
     if audit.masks_unknown:
         refuse_audit(stage, Finding(cause=MasksUnknown(reason=audit.masks_unknown)))
         return
@@ -304,23 +303,26 @@ def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: b
     if synchronous:
         stage.keep(
             run(
-                steps_check(adapter),
+                Check.of("audit, steps", adapter),
                 lambda check: check_steps(check, judged, coverage, changed, audit.tested),
                 prepared_seconds=seconds,
             )
         )
     else:
         reason = Finding(cause=Asynchronous(strategy=stage.request.strategy))
-        stage.keep(steps_check(adapter).not_run(reason))
+        stage.keep(Check.of("audit, steps", adapter).not_run(reason))
     stage.keep(
-        run(losses_check(adapter), lambda check: check_losses(check, judged, replay, audit.losses))
+        run(
+            Check.of("audit, losses", adapter),
+            lambda check: check_losses(check, judged, replay, audit.losses),
+        )
     )
 
 
 def refuse_audit(stage: Stage, reason: Finding) -> None:
     """Keep the checks of what steps changed and told as not run."""
-    for check in (steps_check(stage.adapter), losses_check(stage.adapter)):
-        stage.keep(check.not_run(reason))
+    for name in ("audit, steps", "audit, losses"):
+        stage.keep(Check.of(name, stage.adapter).not_run(reason))
 
 
 def _judge(
@@ -339,7 +341,6 @@ def _judge(
     # So many as must be judged take about as long as so many steps of the run took.
     patience = max(budget, float(audit.step_seconds.sum()))
     judged: list[JudgedStep] = []
-    loose: dict[int, JudgedStep] = {}
     replay = Replay()
 
     def enough() -> bool:
@@ -357,11 +358,6 @@ def _judge(
         with drop_at_end(stage.build(group, "float64", request.batch_size)) as referee:
             judge_step = StepJudge(referee, request.dtype, request.seed, synchronous)
             judged += [judge_step.judge(each, calibrate=True) for each in order[:CALIBRATED]]
-            loose = {
-                place: judge_step.judge_at_kinks(order[place])
-                for place, each in enumerate(judged)
-                if each.wrong
-            }
         if not any(each.wrong for each in judged) and done():
             return judged, replay
     # Whether a step does other work shows in the run's own dtype, at a third of the time.
@@ -373,16 +369,18 @@ def _judge(
                 referee, request.dtype, request.seed, synchronous, stage.rounding
             )
             judged.append(judge_step.judge(order[0], calibrate=True))
-        if small and synchronous and not stage.prepared.reference.masks:
+        if small and synchronous and not stage.prepared.references.ordinary.masks:
             first = range(min(REPLAYED, audit.steps))
             replay = judge_step.replay(
                 order[0], lambda: map(batches_of(stage), first), audit.losses, enough
             )
         # In float64, a value may lie on the other side of a kink: then the same kernels must agree, and the
         # step may be off by what kinks make of it.
-        for place, judged_loosely in loose.items():
-            again = judge_step.judge(order[place])
-            judged[place] = judged[place].unless_explained(again, judged_loosely)
+        for place, failed in enumerate(judged) if small else ():
+            if failed.wrong:
+                again = judge_step.judge(order[place])
+                kinks = judge_step.judge_at_kinks(order[place])
+                judged[place] = failed.unless_explained(again, kinks)
         for each in order[len(judged) :]:
             if done():
                 break
@@ -392,19 +390,15 @@ def _judge(
 
 def batches_of(stage: Stage) -> Callable[[int], tuple[Array, Array]]:
     """Inputs and labels of any step, of all workers together, as the order says."""
-    prepared = stage.prepared
-    samples = map_arrays(prepared.train)
+    data = stage.prepared.data
+    samples = map_arrays(data.train)
 
     def batch(step: int) -> tuple[Array, Array]:
-        rows = prepared.order[step]
+        rows = data.order[step]
         inputs, labels = samples["inputs"][rows], samples["labels"][rows]
-        return inputs if prepared.crops is None else cut(inputs, prepared.crops[step]), labels
+        return inputs if data.crops is None else cut(inputs, data.crops[step]), labels
 
     return batch
-
-
-def _clock_check(adapter: str) -> Check:
-    return Check("audit, clock", "audit", adapter, Baseline(kind="core_clock"))
 
 
 def _check_clock(check: Check, audit: Audit) -> Any:

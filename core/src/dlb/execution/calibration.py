@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from dlb.execution.float32 import Float32Proof
 from dlb.execution.models import Stage
 from dlb.proof import divergence
-from dlb.proof.checks.agreement import error_growth
-from dlb.proof.divergence import Changes
-from dlb.proof.tolerances import STEP_SCALE
+from dlb.proof.divergence import Changes, error_growth
 from dlb.supervision.group import Group
-from dlb.workload.shapes import trained_names
+from dlb_graph.comparing.tolerances import STEP_SCALE
+from dlb_graph.workload.shapes import trained_names
 
 __all__ = ["Calibration", "calibrate"]
 
@@ -62,7 +61,7 @@ def calibrate(
 def _perturbed_trajectories(
     stage: Stage, group: Group, float32: Float32Proof
 ) -> tuple[tuple[float | None, ...], ...]:
-    weights = stage.prepared.reference.weights
+    weights = stage.prepared.references.ordinary.weights
     trained = trained_names(stage.request.workload.model)
     rows = []
     for seed in range(stage.request.seed, stage.request.seed + divergence.PERTURBATIONS):

@@ -2,76 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dlb.capabilities import Capabilities
+from dlb.errors import UnsupportedError
 from dlb.execution.models import Stage, drop_at_end
 from dlb.execution.workers import Workers
-from dlb.proof.checks.distributed import check_distributed, distributed_check
-from dlb.proof.engine import run
+from dlb.proof.checks.distributed import StepsTaken, compare_workers
+from dlb.proof.engine import Check, judged, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import Asynchronous
 from dlb.proof.update_batches import as_dtype
+from dlb.request import Request
 from dlb.supervision.group import Group
-from dlb.supervision.remote import RemoteModel, write_arrays
+from dlb.supervision.remote import Draw, RemoteModel, read_arrays, write_arrays
+from dlb_graph.comparing.tolerances import Tensors
 from dlb_worker.arrays import read_or_map
 
-__all__ = ["compare_with_single_worker", "is_synchronous", "train_few_steps"]
+__all__ = [
+    "check_unequal_shares",
+    "compare_with_single_worker",
+    "is_synchronous",
+    "take_steps",
+    "train_few_steps",
+]
 
 Array = npt.NDArray[Any]
 #: Steps that K workers and one worker take before their weights are compared.
 DISTRIBUTED_STEPS = 10
+#: Elements of each gradient that are compared, drawn at random.
+ELEMENTS = 4096
 
 
 def is_synchronous(stage: Stage, workers: Workers) -> bool:
     """Whether the strategy must give the weights of one worker. If not, the check is kept as not run."""
     strategy = stage.request.strategy
-    entries = [entry for entry in workers.described["strategies"] if entry["name"] == strategy]
-    if all(entry["synchronous"] for entry in entries):
+    if all(e["synchronous"] for e in workers.described["strategies"] if e["name"] == strategy):
         return True
     reason = Finding(cause=Asynchronous(strategy=strategy))
-    stage.keep(distributed_check(stage.adapter).not_run(reason))
+    stage.keep(Check.of("distributed", stage.adapter).not_run(reason))
     return False
 
 
-def train_few_steps(stage: Stage, model: RemoteModel) -> list[dict[str, Array]]:
-    """Train for a few steps in float64; the weights of each worker."""
+def check_unequal_shares(
+    adapter: Capabilities, described: Mapping[str, Any], request: Request
+) -> None:
+    """Raises UnsupportedError unless the strategy claims unequal shares, and the adapter weighs them."""
+    entries = [each for each in described["strategies"] if each["name"] == request.strategy]
+    claimed = all("unequal_shares" in each.get("cases", ()) for each in entries)
+    if claimed and "unequal_shares" in adapter.features:
+        return
+    raise UnsupportedError(
+        f"unequal shares of {list(request.shares)} samples are not claimed by strategy '{request.strategy}'; "
+        f"choose a batch size that divides into {request.workers} equal shares",
+        adapter=adapter.name,
+    )
+
+
+def take_steps(
+    model: RemoteModel, data: Path, order: Array, audited: int, draw: Draw
+) -> StepsTaken:
+    """Train on the rows of ``order``.
+
+    Args:
+        audited: of how many first steps the workers write what they got and changed.
+        draw: which elements of weights, state and gradients they write of these.
+    """
+    training = model.begin_training(data, order)
+    written = []
+    for _ in range(audited):
+        paths, _ = training.audit(None, draw)
+        written.append([read_arrays(model.group, path) for path in paths])
+    training.run(len(order) - audited)
+    training.end()
+    workers = model.group.launch.workers
+    return StepsTaken(workers, len(order), draw, written, model.weights_and_state())
+
+
+def train_few_steps(stage: Stage, model: RemoteModel) -> StepsTaken:
+    """Train for a few steps in float64."""
     prepared = stage.prepared
     data = prepared.scratch / "train-float64.npz"
-    rows = prepared.order[:DISTRIBUTED_STEPS]
+    rows = prepared.data.order[:DISTRIBUTED_STEPS]
     samples, indices = np.unique(rows, return_inverse=True)
     if not data.exists():
-        stored = read_or_map(prepared.train)
+        stored = read_or_map(prepared.data.train)
         inputs, labels = stored["inputs"][samples], stored["labels"][samples]
         arrays = {"inputs": inputs, "labels": labels}
         write_arrays(data, {name: as_dtype(array, "float64") for name, array in arrays.items()})
-    model.train(data, indices.reshape(rows.shape).astype(np.int64))
-    return model.weights()
+    order = indices.reshape(rows.shape).astype(np.int64)
+    return take_steps(model, data, order, 1, Draw(ELEMENTS, stage.request.seed))
 
 
-def compare_with_single_worker(
-    stage: Stage, group: Group, per_worker_weights: Sequence[dict[str, Array]]
-) -> None:
+def compare_with_single_worker(stage: Stage, group: Group, workers: StepsTaken) -> None:
     """Run the check ``distributed``: one worker takes the same steps.
 
     Args:
         group: one worker without the strategy.
-        per_worker_weights: result of :func:`train_few_steps` with the strategy.
+        workers: result of :func:`train_few_steps` with the strategy.
     """
     stage.phase("comparing with one worker")
-    with drop_at_end(stage.build(group, "float64", stage.request.batch_size)) as model:
-        (single_worker,) = train_few_steps(stage, model)
-    steps = len(stage.prepared.order[:DISTRIBUTED_STEPS])
-    workers = stage.request.workers
-    adapter = stage.adapter
-    stage.keep(
-        run(
-            distributed_check(adapter),
-            lambda check: check_distributed(
-                adapter, workers, steps, per_worker_weights, single_worker
-            ),
-        )
-    )
+    request = stage.request
+    with drop_at_end(stage.build(group, "float64", request.batch_size)) as model:
+        single = train_few_steps(stage, model)
+
+    def gradients(inputs: Array, labels: Array, first_row: int) -> Tensors:
+        built = stage.build(group, "float64", len(inputs), first_row=first_row)
+        with drop_at_end(built) as model:
+            return model.step_gradients(inputs, labels)
+
+    compared = judged(lambda: compare_workers(workers, single, gradients, request.workload))
+    stage.keep(run(Check.of("distributed", stage.adapter), compared))

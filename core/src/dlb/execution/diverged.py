@@ -13,10 +13,10 @@ from dlb.execution.audit import batches_of
 from dlb.execution.models import Stage
 from dlb.proof.certificate import Divergent
 from dlb.proof.reference import Reference
-from dlb.proof.updates import Updates
-from dlb.workload import learning_rate, multiply_adds
-from dlb.workload.initial import proof_masks
-from dlb.workload.shapes import trained_names
+from dlb_graph.comparing.updates import Updates
+from dlb_graph.workload import learning_rate, multiply_adds
+from dlb_graph.workload.initial import proof_masks
+from dlb_graph.workload.shapes import trained_names
 from dlb_worker.parts import in_parts, mean_gradients
 
 __all__ = ["find_divergence"]

@@ -18,7 +18,7 @@ def prove_native_dropout(stage: Stage, group: Group, dtype: str) -> None:
         group: one worker.
         dtype: ``float64`` or ``float32``.
     """
-    request, reference = stage.request, stage.prepared.reference
+    request, reference = stage.request, stage.prepared.references.ordinary
     groups = {"forward", "gradients"} if dtype == "float64" else {"float32"}
     if not reference.masks or not request.groups & groups:
         return

@@ -40,8 +40,8 @@ def export_model(
         return None
     stage.phase("exporting and verifying")
     exported = stage.scratch / "exported.onnx"
-    shape = (run.model.per_worker_batch, *prepared.test_inputs.shape[1:])
-    inputs = np.resize(prepared.test_inputs, shape)
+    shape = (run.model.per_worker_batch, *prepared.data.test_inputs.shape[1:])
+    inputs = np.resize(prepared.data.test_inputs, shape)
     outputs = run.model.forward(as_dtype(inputs, run.model.dtype)) if diverges else {}
     if not all(np.isfinite(array).all() for array in outputs.values()):
         refuse_export(stage.adapter, Finding(cause=TrainedNotFinite()), stage.keep)

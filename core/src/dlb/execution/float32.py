@@ -18,7 +18,7 @@ from dlb.proof.divergence import Changes
 from dlb.proof.rounding import FLOAT32
 from dlb.supervision.group import Group
 from dlb.supervision.remote import RemoteModel
-from dlb.workload.shapes import trained_names
+from dlb_graph.workload.shapes import trained_names
 
 __all__ = ["Float32Proof", "prove_float32"]
 
@@ -52,18 +52,23 @@ def prove_float32(stage: Stage, group: Group, changes: Mapping[int, Changes]) ->
         changes: what float64 steps changed; empty if these have not been run.
     """
     prepared = stage.prepared
-    batches, weights = prepared.update_batches, prepared.reference.weights
-    errors = Float32Errors(prepared.reference.model)
+    batches, weights = prepared.update_batches, prepared.references.ordinary.weights
+    errors = Float32Errors(prepared.references.ordinary.model)
     stage.phase("proving float32 layers and gradients")
     with drop_at_end(stage.build(group, "float32", batches.batch_size)) as model:
-        errors.collect(model, prepared.small_references, weights)
-        large = prepared.extremes.get("large")
+        errors.collect(model, prepared.references.small_references, weights)
+        large = prepared.references.extremes.get("large")
         if large is not None and not errors.missing:
             model.load_weights(large.weights)
             errors.collect(model, (large,), large.weights, backward=False)
             model.load_weights(weights)
         prove_float32_updates(
-            model, prepared.reference, batches, stage.adapter, stage.request.seed, stage.keep
+            model,
+            prepared.references.ordinary,
+            batches,
+            stage.adapter,
+            stage.request.seed,
+            stage.keep,
         )
     _collect_timed_batch(stage, group, errors, mixed=False)
     if stage.rounding is not FLOAT32:
@@ -75,7 +80,7 @@ def prove_float32(stage: Stage, group: Group, changes: Mapping[int, Changes]) ->
         own = trained.weights()[0]
         whole = all(name in own and own[name].shape == weights[name].shape for name in weights)
         if whole and not errors.missing and _is_moderate(exact[-1]):
-            errors.collect(trained, prepared.small_references[:1], own)
+            errors.collect(trained, prepared.references.small_references[:1], own)
 
     trajectory = stage.follow(group, "float32", at_end=compare_again)
     errors.keep(stage.adapter, stage.keep)
@@ -89,10 +94,12 @@ def _prove_rounding(stage: Stage, group: Group) -> None:
     """Prove layers and gradients in the precision of the timed model, which rounds more than float32."""
     prepared, rounding = stage.prepared, stage.rounding
     stage.phase(f"proving {rounding.name} layers and gradients")
-    errors = Float32Errors(prepared.reference.model, rounding)
+    errors = Float32Errors(prepared.references.ordinary.model, rounding)
     batch = prepared.update_batches.batch_size
     with drop_at_end(stage.build(group, "float32", batch, mixed=True)) as model:
-        errors.collect(model, prepared.small_references, prepared.reference.weights)
+        errors.collect(
+            model, prepared.references.small_references, prepared.references.ordinary.weights
+        )
     _collect_timed_batch(stage, group, errors, mixed=True)
     errors.keep(stage.adapter, stage.keep)
 
@@ -102,7 +109,7 @@ def _collect_timed_batch(stage: Stage, group: Group, errors: Float32Errors, *, m
 
     A step that takes its batch in parts computes at their size.
     """
-    reference = stage.prepared.timed
+    reference = stage.prepared.references.timed
     samples, small = len(reference.inputs), stage.prepared.update_batches.batch_size
     if errors.missing or samples <= small:
         return

@@ -10,42 +10,22 @@ import numpy.typing as npt
 from dlb.execution.dropout import prove_native_dropout
 from dlb.execution.models import Stage, drop_at_end
 from dlb.execution.steps import prove_clipping, prove_timed_batch
-from dlb.proof.certificate import Baseline, CheckGroup, CheckResult, Divergent
-from dlb.proof.checks.backward import BACKWARD, check_gradients, own_gradients
+from dlb.proof.certificate import Divergent
+from dlb.proof.check_table import BUILT, Ability
+from dlb.proof.checks.built import BuiltSubject
 from dlb.proof.checks.extremes import prove_extremes
-from dlb.proof.checks.float32_layers import layer_checks
-from dlb.proof.checks.forward import CANONICAL, prove_layers
-from dlb.proof.checks.gradients import prove_slopes
-from dlb.proof.checks.layers import ISOLATED
-from dlb.proof.checks.updates import DEFINITION, prove_updates
-from dlb.proof.checks.weights import GIVEN, check_weights
+from dlb.proof.checks.updates import prove_updates
 from dlb.proof.divergence import Changes
-from dlb.proof.engine import Check, run
+from dlb.proof.engine import Check, walk
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import FeatureMissing
 from dlb.proof.rounding import FLOAT32
-from dlb.proof.update_batches import as_dtype
 from dlb.supervision.group import Group
 from dlb.supervision.remote import RemoteModel, scratch_file
-from dlb.workload.optimizers import clips
 
 __all__ = ["missing_masks", "prove_model", "prove_steps", "refuse_training"]
 
 Array = npt.NDArray[Any]
-#: Checks in training mode. A workload with dropout needs masks for them.
-TRAINING_CHECKS: dict[str, tuple[CheckGroup, Baseline]] = {
-    "forward float64, training": ("forward", CANONICAL),
-    "isolated layers, training": ("layers", ISOLATED),
-    "gradients float64": ("gradients", BACKWARD),
-    "gradients by differences": ("gradients", Baseline(kind="finite_differences")),
-    "isolated layers, extremes": ("layers", ISOLATED),
-    "gradients float64, extremes": ("gradients", BACKWARD),
-    "forward float64, timed batch": ("forward", CANONICAL),
-    "gradients float64, timed batch": ("gradients", BACKWARD),
-    "update, timed batch": ("update", DEFINITION),
-    "update": ("update", DEFINITION),
-    "trajectory": ("trajectory", DEFINITION),
-}
 
 
 def missing_masks(stage: Stage, features: Collection[str]) -> Finding | None:
@@ -53,7 +33,7 @@ def missing_masks(stage: Stage, features: Collection[str]) -> Finding | None:
 
     They cannot if the workload has dropout and the adapter does not accept masks.
     """
-    masks = stage.prepared.reference.masks
+    masks = stage.prepared.references.ordinary.masks
     if not masks or "masks" in features:
         return None
     return Finding(cause=FeatureMissing(feature="masks", because=tuple(masks)))
@@ -62,21 +42,16 @@ def missing_masks(stage: Stage, features: Collection[str]) -> Finding | None:
 def refuse_training(stage: Stage, reason: Finding) -> None:
     """Keep each check in training mode as not run."""
     request = stage.request
-    checks = dict(TRAINING_CHECKS)
-    if clips(request.workload.optimizer):
-        checks["clipping"] = ("update", DEFINITION)
-    if request.dtype == "float32":
-        checks["isolated layers float32"] = ("float32", ISOLATED)
-        checks["gradients float32"] = ("float32", BACKWARD)
-        checks["update float32"] = ("float32", DEFINITION)
-    if len(request.environments) > 1:
-        adapters = Baseline(kind="adapters", names=(), float64=True)
-        checks |= {"gradients": ("gradients", adapters), "trajectories": ("trajectory", adapters)}
-    for check, (group, baseline) in checks.items():
-        stage.keep(Check(check, group, stage.adapter, baseline).not_run(reason))
-    if stage.rounding is not FLOAT32:
-        for rounded in layer_checks(stage.adapter, stage.rounding):
-            stage.keep(rounded.not_run(reason))
+    abilities: dict[Ability, bool] = {
+        "training": True,
+        "clipping": bool(request.workload.optimizer.clipping),
+        "float32": request.dtype == "float32",
+        "bfloat16": stage.rounding is not FLOAT32,
+        "peers": len(request.environments) > 1,
+    }
+    for kind in BUILT.values():
+        if "training" in kind.needs and all(abilities.get(need) for need in kind.needs):
+            stage.keep(Check.of(kind, stage.adapter).not_run(reason))
 
 
 def prove_model(
@@ -92,32 +67,16 @@ def prove_model(
     """
     stage.phase("proving in float64")
     model = stage.build(group, "float64", stage.request.batch_size)
-    adapter, groups = stage.adapter, stage.request.groups
-    reference, keep = stage.prepared.reference, stage.keep
-
-    def weights(check: Check) -> CheckResult:
-        return check_weights(adapter, "float64", model.weights()[0], reference.weights)
-
-    if "weights" in groups:
-        keep(run(Check("weights float64", "weights", adapter, GIVEN), weights))
-    values: dict[str, Array] = {}
-    if groups & {"forward", "layers"}:
-        for mode in (False, True) if training else (False,):
-            values = prove_layers(model, reference, adapter, mode, keep)
-    gradients: dict[str, Array] = {}
-    if "gradients" in groups and training:
-        gradients = own_gradients(model, reference)
-        if not groups & {"forward", "layers"}:
-            names = [node.name for node in reference.model.nodes]
-            inputs = as_dtype(reference.inputs, "float64")
-            values = model.forward(inputs, training=True, layers=names)
-        check = Check("gradients float64", "gradients", adapter, BACKWARD)
-        keep(run(check, lambda check: check_gradients(check, model, reference, values, gradients)))
-        prove_slopes(gradients, reference, adapter, stage.request.seed, keep)
+    groups, reference = stage.request.groups, stage.prepared.references.ordinary
+    subject = BuiltSubject(
+        model, reference, stage.adapter, training=training, seed=stage.request.seed
+    )
+    for result in walk(BUILT, subject, groups=groups):
+        stage.keep(result)
     if groups & {"layers", "gradients"} and training:
         stage.phase("proving extremes in float64")
-        prove_extremes(model, stage.prepared.extremes, adapter, groups, keep)
-    return model, gradients
+        prove_extremes(model, stage.prepared.references.extremes, stage.adapter, groups, stage.keep)
+    return model, subject.gradients if "gradients" in groups and training else {}
 
 
 def prove_steps(
@@ -136,7 +95,7 @@ def prove_steps(
     diverged = None
     if request.groups & {"update", "trajectory"}:
         changes, diverged = _prove_trajectory(stage, group)
-    if clips(request.workload.optimizer) and "update" in request.groups:
+    if request.workload.optimizer.clipping and "update" in request.groups:
         prove_clipping(stage, group)
     if request.groups & {"forward", "gradients", "update"}:
         stage.phase("proving the timed batch")
@@ -151,10 +110,10 @@ def _prove_trajectory(stage: Stage, group: Group) -> tuple[Mapping[int, Changes]
     with drop_at_end(stage.build(group, "float64", batches.batch_size)) as model:
         return prove_updates(
             model,
-            prepared.reference,
+            prepared.references.ordinary,
             batches,
             stage.adapter,
-            input_mode=request.input_mode,
+            input_mode=request.input,
             groups=request.groups,
             keep=stage.keep,
             folder=scratch_file(group, ""),

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 import dlb
+import dlb_graph
 from dlb import documents, places
 from dlb.environments.inspection import fingerprint
 from dlb.errors import RecordError
@@ -24,7 +25,8 @@ from dlb.proof import certificate as certificates
 from dlb.proof.certificate import Certificate, CheckResult
 from dlb.provenance import machine_facts
 from dlb.request import Request
-from dlb.workload import Data, workload_hash
+from dlb.settings import SETTINGS
+from dlb_graph.workload import Data, workload_hash
 
 __all__ = ["find", "is_kept", "keep", "proof_key", "proof_keys", "with_kept"]
 
@@ -33,6 +35,7 @@ _VOLATILE = (
     "COLUMNS", "LINES", "DLB_HOME", "DLB_TOKEN", "HISTFILE", "HOME", "HOSTNAME", "LANG", "LOGNAME",
     "LS_COLORS", "OLDPWD", "PATH", "PS1", "PWD", "SHELL", "SHLVL", "TERM", "TERM_PROGRAM", "TMPDIR",
     "USER", "VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT", "WINDOWID", "_",
+    "KMP_DUPLICATE_LIB_OK", "ORT_DISABLE_TELEMETRY",  # set by what dlb imports, and by dlb
 )  # fmt: skip
 _VOLATILE_PREFIXES = ("DBUS_", "GIT_", "GPG_", "LC_", "PIP_", "PYTEST_", "SSH_", "UV_", "XDG_")
 
@@ -51,7 +54,7 @@ def proof_key(request: Request) -> str:
 def proof_keys(requests: Sequence[Request]) -> list[str]:
     """The key of each request; the files of an environment are looked at once."""
     print_of = cache(fingerprint)
-    own_files = _files(Path(dlb.__file__).parent)
+    own_files = [*_files(Path(dlb.__file__).parent), *_files(Path(dlb_graph.__file__).parent)]
     machine = {name: str(value) for name, value in sorted(machine_facts().items())}
     keys = []
     for request in requests:
@@ -73,7 +76,7 @@ def _key(
         workload = msgspec.structs.replace(workload, data=data)
     settings = {
         "workload": workload_hash(workload),
-        "onnx": request.imported.file_check.baseline.sha256 if request.imported else "",
+        "onnx": request.imported.workload.onnx if request.imported else "",
         # Another constant makes other weights of the same layers.
         "read_as": request.imported.read_as if request.imported else (),
         "adapters": [environment.adapter for environment in request.environments],
@@ -85,15 +88,14 @@ def _key(
             for name, value in sorted({**os.environ, **request.variables}.items())
             if name not in _VOLATILE and not name.startswith(_VOLATILE_PREFIXES)
         },
-        "variants": {name: dict(value) for name, value in sorted(request.variants.items())},
+        "variants": {name: dict(value) for name, value in sorted(request.choices.items())},
         "groups": sorted(request.groups),
+        "trajectory_steps": request.trajectory_steps,
         "distributed_steps": min(request.steps, DISTRIBUTED_STEPS) if request.strategy else 0,
     }
-    names = (
-        "batch_size", "threads", "device", "dtype", "seed", "input_mode", "strategy", "workers",
-        "trajectory_steps",
-    )  # fmt: skip
-    settings |= {name: getattr(request, name) for name in names}
+    for name, setting in SETTINGS.items():
+        if setting.proven and setting.plain:
+            settings[name] = getattr(request, name)
     return hashlib.sha256(msgspec.json.encode(settings)).hexdigest()
 
 

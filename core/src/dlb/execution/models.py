@@ -15,14 +15,14 @@ import numpy.typing as npt
 from dlb.adapters import AdapterEnvironment
 from dlb.execution.turns import ALL_AT_ONCE, Blocks
 from dlb.execution.workers import Workers, start_workers
+from dlb.prepared import Prepared
 from dlb.proof import divergence
 from dlb.proof.certificate import CheckResult
 from dlb.proof.rounding import Rounding, rounding_of
-from dlb.request import Prepared, Reporter, Request
+from dlb.request import Reporter, Request
 from dlb.supervision.group import Group, Launch
 from dlb.supervision.remote import RemoteModel, scratch_file
-from dlb.workload.optimizers import clips
-from dlb.workload.shapes import trained_names
+from dlb_graph.workload.shapes import trained_names
 from dlb_worker.contract import PRECISION
 
 __all__ = ["Stage", "drop_at_end"]
@@ -102,6 +102,7 @@ class Stage:
         step_scale: float = 0.0,
         clip: float | None = None,
         mixed: bool = False,
+        first_row: int = 0,
     ) -> RemoteModel:
         """Build a model for the proof: its dropouts use given masks, and no weight is constant.
 
@@ -112,11 +113,12 @@ class Stage:
             step_scale: relative increase of the learning rate.
             clip: another limit of the workload's clipping; its own if left out.
             mixed: whether it computes in the precision of the timed model.
+            first_row: the row of the masks that the first sample has.
         """
-        reference, replace = self.prepared.reference, msgspec.structs.replace
+        reference, replace = self.prepared.references.ordinary, msgspec.structs.replace
         optimizer = self.request.workload.optimizer
         rate = optimizer.learning_rate * (1.0 + step_scale)
-        limit = {} if clip is None else {clips(optimizer): clip}
+        limit = {} if clip is None else {optimizer.clipping: clip}
         workload = replace(
             self.request.workload,
             model=reference.model,
@@ -130,6 +132,7 @@ class Stage:
             batch_size=batch_size,
             masks=reference.masks,
             variant=self._variant(mixed),
+            first_row=first_row,
         )
 
     def build_plain(
@@ -169,8 +172,10 @@ class Stage:
             step_scale: relative increase of the learning rate.
             at_end: receives the trained model.
         """
-        batches, start = self.prepared.update_batches, self.prepared.reference.weights
-        trained = {name: start[name] for name in trained_names(self.prepared.reference.model)}
+        batches, start = self.prepared.update_batches, self.prepared.references.ordinary.weights
+        trained = {
+            name: start[name] for name in trained_names(self.prepared.references.ordinary.model)
+        }
         with drop_at_end(
             self.build(group, dtype, batches.batch_size, weights, step_scale)
         ) as model:

@@ -12,10 +12,9 @@ import numpy.typing as npt
 
 from dlb import record
 from dlb.execution.models import Stage
-from dlb.graph.losses import formula
 from dlb.proof.checks.tested import DrawnTest
 from dlb.supervision.remote import Predicted, RemoteModel, RemoteTraining
-from dlb.workload import Loss, SoftmaxCrossEntropy
+from dlb_graph.workload import Loss, SoftmaxCrossEntropy
 
 __all__ = ["PeriodicTests", "score"]
 
@@ -97,7 +96,7 @@ class PeriodicTests:
         # Each of them ends up as the one that is drawn with the same probability.
         drawn = self._generator is not None and not self._generator.randrange(len(self.found) + 1)
         predicted, tested = self._predict(done, drawn)
-        self.found[done] = score(predicted.logits, self._prepared.test_labels, self._loss)
+        self.found[done] = score(predicted.logits, self._prepared.data.test_labels, self._loss)
         self.drawn = tested or self.drawn
         if predicted.changed:
             self.changed[done] = predicted.changed
@@ -110,7 +109,7 @@ class PeriodicTests:
 
     def _predict(self, done: int, drawn: bool) -> tuple[Predicted, list[DrawnTest]]:
         weights = self._model.weights()[0] if drawn else {}
-        predicted = self._model.predict(self._prepared.test)
+        predicted = self._model.predict(self._prepared.data.test)
         batch = self._model.per_worker_batch
         return predicted, [DrawnTest(done, weights, predicted.logits, batch)] if drawn else []
 
@@ -132,12 +131,11 @@ def score(outputs: Array, targets: Array, loss: Loss) -> tuple[float | None, flo
             float((targets != loss.ignore_index).mean()) if loss.ignore_index is not None else 1.0
         )
         loss = SoftmaxCrossEntropy(ignore_index=loss.ignore_index)
-    by = formula(loss)
     at_once, total = max(1, _NUMBERS * len(outputs) // outputs.size), 0.0
     for first in range(0, len(outputs), at_once):
         part = outputs[first : first + at_once].astype(np.float64)
         with np.errstate(all="ignore"):
-            mean, _ = by.value_and_gradient(part, targets[first : first + at_once])
+            mean, _ = loss.value_and_gradient(part, targets[first : first + at_once])
         total += mean * len(part)
     mean = total / len(outputs) / share if share else math.nan
-    return by.accuracy(outputs, targets), mean if np.isfinite(mean) else None
+    return loss.accuracy(outputs, targets), mean if np.isfinite(mean) else None

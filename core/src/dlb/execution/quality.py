@@ -9,14 +9,14 @@ from dlb.errors import DlbError
 from dlb.execution.models import Stage
 from dlb.execution.periodic_tests import score
 from dlb.execution.timing import TimedRun
+from dlb.prepared import timed_batch_in_numpy
 from dlb.proof.certificate import CheckResult
-from dlb.proof.checks.tested import TESTED_SAMPLES, check_tests, logits_check
+from dlb.proof.checks.tested import TESTED_SAMPLES, check_tests
 from dlb.proof.engine import Check
 from dlb.proof.engine import run as run_check
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import TrainedNotFinite
 from dlb.record import Quality
-from dlb.request import timed_batch_in_numpy
 from dlb_worker.arrays import map_arrays
 
 __all__ = ["test_model"]
@@ -32,17 +32,19 @@ def test_model(stage: Stage, run: TimedRun, *, finite: bool) -> Quality:
     prepared = stage.prepared
     predicted = run.periodic.test_at_end(stage.request.steps)
     if "audit" in stage.request.groups:
-        check = logits_check(stage.adapter)
+        check = Check.of("audit, test", stage.adapter)
         if finite:
             stage.keep(run_check(check, lambda check: _audit_tests(stage, check, run), (DlbError,)))
         else:
             stage.keep(check.not_run(Finding(cause=TrainedNotFinite())))
-    accuracy, test_loss = score(predicted.logits, prepared.test_labels, stage.request.workload.loss)
+    accuracy, test_loss = score(
+        predicted.logits, prepared.data.test_labels, stage.request.workload.loss
+    )
     return Quality(
         losses=tuple(float(loss) if math.isfinite(loss) else None for loss in run.losses),
         test_accuracy=accuracy,
         test_loss=test_loss,
-        test_samples=len(prepared.test_labels),
+        test_samples=len(prepared.data.test_labels),
         test_seconds=predicted.seconds,
         tests=run.tests,
     )
@@ -53,7 +55,7 @@ def _audit_tests(stage: Stage, check: Check, run: TimedRun) -> CheckResult:
     return check_tests(
         check,
         prepared.canonical,
-        map_arrays(prepared.test)["inputs"],
+        map_arrays(prepared.data.test)["inputs"],
         run.periodic.drawn,
         timed_batch_in_numpy(stage.request.workload.model, TESTED_SAMPLES),
         random.SystemRandom(),

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -24,23 +25,24 @@ from dlb.execution.adapter import AdapterRun, run_adapter
 from dlb.execution.workers import Workers
 from dlb.failure import Failure
 from dlb.machine_state import machine_state
+from dlb.prepared import Prepared, prepare
 from dlb.proof.certificate import Certificate, Divergence
 from dlb.proof.divergence import observed_steps
 from dlb.proof.update_batches import step_numbers
 from dlb.provenance import git_state, machine_facts
-from dlb.record import Options, Record
-from dlb.request import Prepared, Reporter, Request, check, prepare
-from dlb.results.measurement import Measurement
+from dlb.record import Record
+from dlb.request import Reporter, Request, check
 from dlb.scratch import scratch_folder
+from dlb.shown import Shown
 from dlb.threads import limited_products
-from dlb.workload import workload_hash
-from dlb.workload.files import to_document
+from dlb_graph.workload import workload_hash
+from dlb_graph.workload.files import to_document
 
-__all__ = ["Outcome", "options_of", "run"]
+__all__ = ["Outcome", "run"]
 
 
-@dataclass
-class Outcome:
+@dataclass(repr=False)
+class Outcome(Shown):
     """The results of a run.
 
     Attributes:
@@ -51,11 +53,12 @@ class Outcome:
         measurement: what was measured in rounds afterwards; None if nothing was.
     """
 
+    answered_by: ClassVar[str] = "dlb.report.answers:outcome_answer"
     records: list[Record]
     certificate: Certificate
     paths: list[Path] = field(default_factory=list)
     interrupted: bool = False
-    measurement: Measurement | None = None
+    measurement: Any = None
 
     @property
     def proven(self) -> bool:
@@ -77,6 +80,8 @@ def run(
     reporter: Reporter,
     workers: Mapping[str, Workers] | None = None,
     key: str | None = None,
+    *,
+    recorded: bool = True,
 ) -> Outcome:
     """Run a workload on adapters, prove them the same, and record each.
 
@@ -87,6 +92,7 @@ def run(
         workers: running workers by adapter, to run several workloads in; only without a strategy.
             Other adapters get new workers, which end with the run.
         key: that of the request's kept proof, if it is known already.
+        recorded: whether records are written; what calls may do it.
 
     Raises:
         RequestError: the request is wrong; nothing was started.
@@ -96,14 +102,15 @@ def run(
     if request.out is not None:
         record.check_folder(request.out)
     with limited_products(request.at_once), scratch_folder() as folder:
-        if request.command != "run":
+        if request.command == "verify":
             key = ""
         elif key is None:
             key = kept_proofs.proof_key(request)
         kept = None if request.prove_again else kept_proofs.find(key)
-        request = replace(request, proven=kept is not None)
+        request = replace(request, proven=request.proven or kept is not None)
         prepared = prepare(request, folder)
-        outcome = _run_all(request, prepared, reporter, workers or {}, kept)
+        out = request.out if recorded else None
+        outcome = _run_all(request, prepared, reporter, workers or {}, kept, out)
         kept_proofs.keep(key, outcome.certificate)
         return outcome
 
@@ -114,8 +121,9 @@ def _run_all(
     reporter: Reporter,
     workers: Mapping[str, Workers],
     kept: Certificate | None,
+    out: Path | None,
 ) -> Outcome:
-    """Run every adapter, then the checks across adapters; write records with the complete proof."""
+    """Run every adapter, then the checks across adapters; write records with the complete proof to ``out``."""
     runs: list[AdapterRun] = []
     records: list[Record] = []
     ended: list[tuple[datetime, AdapterRun]] = []
@@ -126,7 +134,8 @@ def _run_all(
         runs.append(adapter_run)
         certificate = _certify(request, runs, kept)
         records.append(_record(request, prepared, adapter_run, certificate, began, machine))
-        _write(records[-1], request)
+        if out is not None:
+            record.write(records[-1], out)
         so_far = _certify(request, runs, kept, across=kept is None)
         status = so_far.status(adapter_run.adapter)
         reporter.recorded(msgspec.structs.replace(records[-1], certificate=so_far, proof=status))
@@ -163,11 +172,11 @@ def _run_all(
         )
         for adapter_record in records
     ]
-    written = (_write(adapter_record, request) for adapter_record in final)
-    paths = [path for path in written if path is not None]
-    if request.out is not None:
+    paths: list[Path] = []
+    if out is not None:
+        paths = [record.write(adapter_record, out) for adapter_record in final]
         for before in records:
-            record.discard_certificate(before, certificate, request.out)
+            record.discard_certificate(before, certificate, out)
     return Outcome(final, certificate, paths, interrupted)
 
 
@@ -249,28 +258,6 @@ def _certify(
     )
 
 
-def _write(adapter_record: Record, request: Request) -> Path | None:
-    return record.write(adapter_record, request.out) if request.out is not None else None
-
-
-def options_of(request: Request, adapter: str) -> Options:
-    """The options that a record of a request has."""
-    return Options(
-        batch_size=request.batch_size,
-        steps=request.steps,
-        warmup=request.warmup,
-        threads=request.threads,
-        device=request.device,
-        dtype=request.dtype,
-        seed=request.seed,
-        input=request.input_mode,
-        strategy=request.strategy,
-        workers=request.workers,
-        variant=request.variant(adapter),
-        variables=dict(request.variables),
-    )
-
-
 def _record(
     request: Request,
     prepared: Prepared,
@@ -293,8 +280,8 @@ def _record(
         workload_name=workload.name,
         workload=to_document(workload),
         workload_hash=workload_hash(workload),
-        data={"name": workload.data.name, "from": prepared.where},
-        options=options_of(request, adapter_run.adapter),
+        data={"name": workload.data.name, "from": prepared.data.where},
+        options=request.options(adapter_run.adapter),
         proof="deviates" if deviates else "unproven",
         certificate=certificate,
         timing=adapter_run.timing,

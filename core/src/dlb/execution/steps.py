@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -9,22 +10,24 @@ import numpy.typing as npt
 
 from dlb.execution.models import Stage, drop_at_end
 from dlb.proof.certificate import CheckResult
-from dlb.proof.checks.backward import BACKWARD, check_gradients, own_gradients, step_gradients
-from dlb.proof.checks.forward import CANONICAL
-from dlb.proof.checks.updates import DEFINITION, check_changes
-from dlb.proof.distance import figures
-from dlb.proof.engine import Check, run
+from dlb.proof.checks.backward import (
+    loss_gradients,
+    own_gradients,
+    step_gradients,
+)
+from dlb.proof.checks.updates import Steps, check_changes
+from dlb.proof.engine import Check, judged, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import Clipping, SmallerBatch
 from dlb.proof.reference import Reference
-from dlb.proof.tolerances import FLOAT64_TOLERANCE
+from dlb.proof.subject import Sides
 from dlb.proof.update_batches import as_dtype
-from dlb.proof.updates import Updates
 from dlb.supervision.group import Group
 from dlb.supervision.remote import RemoteModel, scratch_file, write_arrays
-from dlb.workload import learning_rate, state_names
-from dlb.workload.optimizers import clips
-from dlb.workload.shapes import trained_names
+from dlb_graph.comparing.tolerances import FLOAT64_TOLERANCE, Tensors
+from dlb_graph.comparing.updates import Updates
+from dlb_graph.workload import learning_rate, state_names
+from dlb_graph.workload.shapes import trained_names
 
 __all__ = ["prove_clipping", "prove_timed_batch", "smaller_batch"]
 
@@ -38,9 +41,9 @@ def prove_clipping(stage: Stage, group: Group) -> None:
 
     The limit is moved, and not the gradient, since no weights give every network a gradient of any norm.
     """
-    reference = stage.prepared.first_update
+    reference = stage.prepared.references.first_update
     optimizer = stage.request.workload.optimizer
-    name = clips(optimizer)
+    name = optimizer.clipping
     limit = getattr(optimizer, name)
     by_value, by_variable = name == "clip_value", name == "clip_variable_norm"
     size = reference.gradient_norm
@@ -51,7 +54,7 @@ def prove_clipping(stage: Stage, group: Group) -> None:
         norm=size, limit=limit, other=other, by_value=by_value, by_variable=by_variable
     )
     note = Finding(cause=cause)
-    check = Check("clipping", "update", stage.adapter, DEFINITION)
+    check = Check.of("clipping", stage.adapter)
     batch = len(reference.inputs)
     with drop_at_end(stage.build(group, "float64", batch, clip=other)) as model:
         stage.keep(run(check, lambda check: _one_step(check, model, reference, "memory", note)))
@@ -62,69 +65,76 @@ def prove_timed_batch(stage: Stage, group: Group) -> None:
 
     A kernel may be wrong for some sizes alone, and a pipeline may lose the last samples of a large batch.
     """
-    request, reference = stage.request, stage.prepared.timed
+    request, reference = stage.request, stage.prepared.references.timed
     samples = len(reference.inputs)
     notes = smaller_batch(stage)
     last = reference.model.nodes[-1].name
     names = [node.name for node in reference.model.nodes]
     inputs = as_dtype(reference.inputs, "float64")
 
-    def forward(check: Check) -> CheckResult:
+    def forward() -> Sides:
         found = {last: model.forward(inputs)[last], f"{last}, training": values[last]}
         # In this order, logits that are the same in both modes are computed once.
         in_training = reference.training_layers[last]
         truth = {last: reference.logits, f"{last}, training": in_training}
-        compared = figures(found, truth)
-        return check.result(compared, FLOAT64_TOLERANCE, notes)
+        return Sides(found, truth, tolerance=FLOAT64_TOLERANCE, facts=notes)
 
-    def gradients(check: Check) -> CheckResult:
-        own = own_gradients(model, reference)
-        return check_gradients(check, model, reference, values, own, *notes)
+    def gradients() -> Sides:
+        return loss_gradients(model, reference, values, own(), *notes)
 
     def step(check: Check) -> CheckResult:
-        return _one_step(check, model, reference, request.input_mode, *notes)
+        whole = own() if request.workload.optimizer.accumulate == 1 else None
+        return _one_step(check, model, reference, request.input, *notes, gradients=whole)
 
     with drop_at_end(stage.build(group, "float64", samples)) as model:
         values = model.forward(inputs, training=True, layers=names)
-        for name, kind, baseline, compare in (
-            ("forward float64, timed batch", "forward", CANONICAL, forward),
-            ("gradients float64, timed batch", "gradients", BACKWARD, gradients),
-            ("update, timed batch", "update", DEFINITION, step),
+        own = cache(partial(own_gradients, model, reference))
+        for name, compare in (
+            ("forward float64, timed batch", judged(forward)),
+            ("gradients float64, timed batch", judged(gradients)),
+            ("update, timed batch", step),
         ):
-            if kind in request.groups:
-                stage.keep(run(Check(name, kind, stage.adapter, baseline), compare))
+            check = Check.of(name, stage.adapter)
+            if check.group in request.groups:
+                stage.keep(run(check, compare))
 
 
 def smaller_batch(stage: Stage) -> tuple[Finding, ...]:
     """That the batch which is compared is smaller than the one which is timed, if it is."""
-    samples = len(stage.prepared.timed.inputs)
-    timed = stage.request.batch_size // stage.request.workers
+    samples = len(stage.prepared.references.timed.inputs)
+    timed = stage.request.shares[0]
     if samples >= timed:
         return ()
     return (Finding(cause=SmallerBatch(samples=samples, timed=timed)),)
 
 
 def _one_step(
-    check: Check, model: RemoteModel, reference: Reference, input_mode: str, *notes: Finding
+    check: Check,
+    model: RemoteModel,
+    reference: Reference,
+    input_mode: str,
+    *notes: Finding,
+    gradients: Tensors | None = None,
 ) -> CheckResult:
     """Compare what one step on the reference's batch changes with the optimizer's definition."""
     workload, start = model.workload, reference.weights
-    gradients = step_gradients(model, reference)
+    gradients = gradients or step_gradients(model, reference)
     parts = workload.optimizer.accumulate
-    updates = Updates(
-        workload.optimizer, {name: start[name] for name in trained_names(reference.model)}
-    )
+    trained = {name: start[name] for name in trained_names(reference.model)}
+    updates, taken = Updates(workload.optimizer, trained), Steps(workload, trained)
+    taken.add(0, gradients)
     updates.step(gradients, learning_rate(workload.optimizer, workload.schedule, 0))
     data = scratch_file(model.group)
     inputs = as_dtype(reference.inputs, model.dtype)
     labels = as_dtype(reference.labels, model.dtype)
     write_arrays(data, {"inputs": inputs, "labels": labels})
     order = np.arange(len(inputs), dtype=np.int64)[None]
-    trained = model.train(data, order, input_mode=input_mode)
-    after = model.weights()[0] | model.optimizer_state()
+    step = model.train(data, order, input_mode=input_mode)
+    after = model.weights_and_slots()
     running: dict[str, npt.NDArray[Any]] = {}
     if state_names(reference.model):
         running = reference.running(start, reference.inputs, parts=parts)
-    losses = [(float(trained.losses[0]), float(gradients["loss"]))]
+    losses = [(float(step.losses[0]), float(gradients["loss"]))]
     truth = updates.weights | updates.state
-    return check_changes(check, 1, start, after, truth, running, losses, *notes)
+    result = check_changes(check, 1, start, after, truth, running, losses, *notes)
+    return taken.explained(result, after)

@@ -65,7 +65,9 @@ def time_training(stage: Stage, workers: Workers, features: Collection[str]) -> 
     )
     built = time.perf_counter() - began
     if request.dtype == "float32":
-        prove_timed_model(model, prepared.seeded, stage.adapter, stage.keep, stage.rounding)
+        prove_timed_model(
+            model, prepared.references.seeded, stage.adapter, stage.keep, stage.rounding
+        )
     stage.phase("training")
     other_work, tests = OtherWork(), PeriodicTests(stage, model)
     with observe_processes(stage.adapter, workers.group.processes, request.device) as observed:
@@ -97,12 +99,12 @@ def time_phases(stage: Stage, timed: TimedRun) -> PhaseTimes:
         return PhaseTimes({}, "with a strategy, a step is one piece")
     enough = math.ceil(PHASE_SECONDS / timed.timing.median)
     count = min(max(enough, FEWEST_PHASES), MOST_PHASES, request.steps)
-    crops = prepared.crops
+    data = prepared.data.first(count)
     return timed.model.time_phases(
-        prepared.train,
-        prepared.order[:count],
-        crops=None if crops is None else crops[:count],
-        input_mode=request.input_mode,
+        data.train,
+        data.order,
+        crops=data.crops,
+        input_mode=request.input,
         numbers=range(request.steps, request.steps + count),
     )
 

@@ -13,17 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import ClassVar, Literal, Union, get_args
 
 import msgspec
 
 from dlb import documents
 from dlb.errors import RecordError, RequestError
 from dlb.failure import Failure
-from dlb.proof.findings import Cause, Figure, Finding, Part
-from dlb.proof.findings.files import Float16Model, QuantisedModel, RoundedConstants
-from dlb.proof.findings.port import Float32Constant
-from dlb.proof.findings.workload import NarrowValues
+from dlb.proof.findings import Figure, Finding, Part, causes, code_of
+from dlb.shown import Shown
 from dlb_worker.contract import PRECISION
 
 __all__ = [
@@ -93,13 +91,14 @@ ProofStatus = Literal[
     "within rounding",
 ]
 
-#: Words for failed checks that a rounding explains, by the finding that every one of them has.
-_ROUNDED_STATUS: Mapping[type[Cause], ProofStatus] = {
-    Float32Constant: "deviates within float32 constants",
-    Float16Model: "the same model in float16",
-    QuantisedModel: "the same model, quantised",
-    RoundedConstants: "within rounding",
-    NarrowValues: "within rounding",
+#: Words for failed checks that a rounding explains, by the code of the cause that every one of them has.
+_ROUNDED_STATUS: Mapping[str, ProofStatus] = {
+    "float32_constant": "deviates within float32 constants",
+    "float16_model": "the same model in float16",
+    "quantised_model": "the same model, quantised",
+    "rounded_constants": "within rounding",
+    "computes_in_float32": "within rounding",
+    "narrow_values": "within rounding",
 }
 #: What a check compares with.
 BaselineKind = Literal[
@@ -215,7 +214,7 @@ class Divergent(Part, frozen=True, kw_only=True):
     step: int
 
 
-class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Certificate(Shown, msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that was compared for one workload.
 
     Attributes:
@@ -236,6 +235,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             run. What is about the timed run itself is always run.
     """
 
+    answered_by: ClassVar[str] = "dlb.report.answers:certificate_answer"
     workload: str
     workload_hash: str
     seed: int
@@ -264,6 +264,15 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             for finding in result.findings:
                 yield result, finding
 
+    def set_aside(self, adapter: str) -> tuple[tuple[CheckResult, Finding], ...]:
+        """What was set aside, replaced, rounded or fixed in order to compare, each with its check."""
+        return tuple(
+            (result, finding)
+            for result in self.results_of(adapter)
+            for finding in result.findings
+            if finding.cause.aside
+        )
+
     def title(self, adapter: str) -> str:
         """An adapter with its variant: ``torch (compile=inductor)``."""
         return with_variant(adapter, self.variants.get(adapter, {}))
@@ -285,30 +294,35 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ``diverged`` if the workload computes NaN or infinity, up to which every check passed.
         ``unproven`` if a check was not run, if there are no checks, if a group was left out, or if the run
         failed. ``within rounding`` if all checks passed of a port that ran in float32 only, of a variant
-        that rounds more than its dtype, or of a file that rounds values to a narrower type. Otherwise
-        ``proven``.
+        that rounds more than its dtype, or with something rounded in order to compare, such as values that a
+        file rounds to a narrower type. Otherwise ``proven``.
         """
-        failed = [result for result in self.results_of(adapter) if result.verdict == "failed"]
+        codes = [
+            (result.verdict, {code_of(finding.cause) for finding in result.findings})
+            for result in self.results_of(adapter)
+        ]
+        failed = [own for verdict, own in codes if verdict == "failed"]
         if failed:
-            for kind, status in _ROUNDED_STATUS.items():
-                if all(
-                    any(isinstance(finding.cause, kind) for finding in result.findings)
-                    for result in failed
-                ):
-                    return status
-            return "deviates"
+            explained = (
+                word for code, word in _ROUNDED_STATUS.items() if all(code in own for own in failed)
+            )
+            return next(explained, "deviates")
         if adapter in self.diverged:
             return "diverged"
         if not self.passed(adapter) or self.left_out:
             return "unproven"
         rounds_more = PRECISION in self.variants.get(adapter, {}) or any(
-            isinstance(finding.cause, NarrowValues)
-            for result in self.results_of(adapter)
-            for finding in result.findings
+            finding.cause.aside == "rounding" for _, finding in self.set_aside(adapter)
         )
         if rounds_more or "float32_only" in self.inapplicable.values():
             return "within rounding"
         return "proven"
+
+    @property
+    def agrees(self) -> bool:
+        """Whether there are adapters, and every one is proven, or within rounding."""
+        statuses = {*map(self.status, self.judged_adapters)}
+        return bool(statuses) and statuses <= {"proven", "within rounding"}
 
     def passed(self, adapter: str) -> bool:
         """Whether every check that was asked for was run, and passed."""
@@ -369,4 +383,6 @@ def schema() -> bytes:
 
 def make_schema() -> bytes:
     """The schema derived from :class:`Certificate`; the shipped schema is generated with it."""
-    return documents.make_schema(Certificate, f"dlb certificate, format {FORMAT}")
+    return documents.make_schema(
+        Certificate, f"dlb certificate, format {FORMAT}", Cause=Union[tuple(causes().values())]
+    )

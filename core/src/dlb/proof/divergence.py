@@ -8,7 +8,7 @@ in another framework may change it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.proof.distance import inner_product, pieces
+from dlb.proof.findings import Finding
+from dlb.proof.findings.common import StepsCompared
+from dlb.proof.findings.workload import RoundingGrows
 from dlb.supervision.remote import RemoteModel, write_arrays
+from dlb_graph.comparing.distance import inner_product, pieces, relative_l2
+from dlb_graph.comparing.tolerances import FLOAT64_TOLERANCE, SMALL, STEP_SCALE, Tensors, norm_floor
 from dlb_worker.arrays import WEIGHTS_READ, read_or_map
 
-__all__ = ["PERTURBATIONS", "Changes", "drift", "follow", "observed_steps", "perturbed"]
+__all__ = [
+    "PERTURBATIONS",
+    "Changes",
+    "comparable_steps",
+    "drift",
+    "error_growth",
+    "follow",
+    "observed_steps",
+    "perturbed",
+]
 
 Array = npt.NDArray[Any]
 #: Runs from weights that are perturbed by one unit in the last place.
@@ -89,11 +102,15 @@ def perturbed(weights: Mapping[str, Array], seed: int, units: int = 1) -> dict[s
     generator = np.random.default_rng(seed)
     perturbed_weights = {}
     for name, array in weights.items():
-        down, up = array.dtype.type(-np.inf), array.dtype.type(np.inf)
-        direction = np.where(generator.random(array.shape) < 0.5, down, up)
-        for _ in range(units):
-            array = np.nextafter(array, direction)
-        perturbed_weights[name] = array
+        # The bits of a number count its place among all numbers of its sign, from 0 to infinity.
+        sides = np.atleast_1d(array), np.array([np.inf], array.dtype)
+        bits, infinite = (side.view(f"i{array.itemsize}") for side in sides)
+        least = np.iinfo(bits.dtype).min
+        place = np.where(bits < 0, least - bits, bits)
+        place += np.where(generator.random(bits.shape) < 0.5, -units, units).astype(bits.dtype)
+        place = place.clip(-infinite, infinite)
+        moved = np.where(place < 0, least - place, place).view(array.dtype).reshape(array.shape)
+        perturbed_weights[name] = np.where(np.isnan(array), array, moved)
     return perturbed_weights
 
 
@@ -157,3 +174,43 @@ def _drift(
     if not math.isfinite(apart + moved) or (apart and not moved):
         return None
     return math.sqrt(apart / moved) if apart else 0.0
+
+
+def error_growth(changes: Tensors, perturbed: Tensors) -> float:
+    """The largest distance of any tensor between the changes of two trajectories of one adapter.
+
+    The check ``trajectories`` measures the same distance between adapters.
+
+    Args:
+        changes: changes of the plain trajectory, by ``layer.parameter``.
+        perturbed: changes of the perturbed trajectory; it has at least the tensors of ``changes``.
+    """
+    least = norm_floor(changes, SMALL)
+    return max(
+        (relative_l2(perturbed[name], changes[name], least) for name in changes), default=0.0
+    )
+
+
+def comparable_steps(
+    steps: Collection[int], growth: Mapping[int, float], apart: float = 0.0
+) -> tuple[int, Finding]:
+    """After how many steps trajectories can be compared, and the finding that says so.
+
+    Args:
+        steps: numbers of steps after which changes were kept.
+        growth: error growth by number of steps, for steps longer by :data:`STEP_SCALE`; empty if unknown.
+        apart: the largest distance between gradients that agree; it grows in the same way.
+    """
+    requested, factor = max(steps), max(1.0, apart / STEP_SCALE)
+    near = [step for step in steps if factor * growth.get(step, 0.0) <= FLOAT64_TOLERANCE]
+    chosen = max(near, default=min(steps))
+    if chosen == requested:
+        return chosen, Finding(cause=StepsCompared(steps=chosen))
+    cause = RoundingGrows(
+        steps=chosen,
+        asked=requested,
+        step_scale=STEP_SCALE,
+        error_growth=growth[requested] if math.isfinite(growth[requested]) else None,
+        gradients_apart=apart if factor > 1.0 else None,
+    )
+    return chosen, Finding(cause=cause)

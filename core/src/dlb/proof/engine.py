@@ -1,62 +1,43 @@
 """The engine of every proof: it runs checks that compare a subject with its reference.
 
-A subject has weights and computes outputs: a model that an adapter built, a model that a user wrote, or an
-ONNX file. Its reference is the canonical graph, another subject, or its own float64 model. Each module of
-:mod:`dlb.proof.checks` runs one group of checks for every kind of subject. :data:`INAPPLICABLE` lists the
-groups that do not apply to a kind, with the reason.
+:mod:`dlb.proof.check_table` has every check, and :mod:`dlb.proof.subject` what a subject gives for one.
+:func:`walk` goes through the table, and :func:`judge` compares.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from dlb.errors import DlbError
 from dlb.failure import failure_of
-from dlb.proof.certificate import Baseline, CheckGroup, CheckResult, Inapplicable, Verdict
-from dlb.proof.distance import passes
-from dlb.proof.findings import Figure, Finding
-from dlb.proof.findings.common import CannotRun
+from dlb.proof.certificate import Baseline, CheckGroup, CheckResult, Verdict
+from dlb.proof.check_table import BUILT, CheckKind
+from dlb.proof.findings import AnyCause, Figure, Finding, shape_of
+from dlb.proof.findings.common import BitsDiffer, CannotRun, Missing, NotFinite, ShapeMismatch
+from dlb.proof.subject import Sides, Subject
+from dlb_graph.comparing.distance import figures, passes, pieces, same_bits, worst_first
 
-__all__ = ["EVALUATION_ONLY", "INAPPLICABLE", "Check", "Keep", "run"]
+__all__ = [
+    "Check",
+    "Keep",
+    "infinite_cause",
+    "judge",
+    "judged",
+    "run",
+    "walk",
+]
+
+Array = npt.NDArray[Any]
 
 #: Receives each result at once, so that a later error loses none.
 Keep = Callable[[CheckResult], None]
-
-#: Groups that do not apply to a file, which holds no training, nor to a port of which a model is a file.
-EVALUATION_ONLY: Mapping[CheckGroup, Inapplicable] = {
-    "gradients": "evaluation_only",
-    "trajectory": "evaluation_only",
-}
-#: What is not compared of a port that runs in float32 only.
-FLOAT32_ONLY: Mapping[CheckGroup, Inapplicable] = {
-    "forward": "float32_only",
-    "layers": "float32_only",
-    "gradients": "float32_only",
-    "trajectory": "float32_only",
-}
-#: Groups that do not apply, by kind of subject, with the reason.
-INAPPLICABLE: Mapping[str, Mapping[CheckGroup, Inapplicable]] = {
-    "port": {
-        "file": "no_description",
-        "update": "no_optimizer",
-        "audit": "not_timed",
-        "structure": "no_description",
-        "export": "not_asked",
-        "distributed": "one_worker",
-    },
-    "file": {
-        "file": "no_description",
-        **EVALUATION_ONLY,
-        "update": "evaluation_only",
-        "audit": "not_timed",
-        "export": "is_exported",
-        "distributed": "one_worker",
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -74,6 +55,17 @@ class Check:
     group: CheckGroup
     subject: str
     baseline: Baseline
+
+    @classmethod
+    def of(cls, kind: CheckKind | str, subject: str, *names: str) -> Check:
+        """A check of a subject.
+
+        Args:
+            kind: its row of the table; a name is one of the checks of built models.
+            names: other subjects that it compares with.
+        """
+        kind = BUILT[kind] if isinstance(kind, str) else kind
+        return cls(kind.name, kind.group, subject, kind.against(*names))
 
     def result(
         self,
@@ -147,3 +139,73 @@ def run(
         result = check.raised(error)
     seconds = prepared_seconds + time.perf_counter() - began
     return msgspec.structs.replace(result, seconds=seconds)
+
+
+def infinite_cause(tensor: str, actual: Array | None, expected: Array | None) -> AnyCause | None:
+    """Why a tensor's distance is infinite: missing, another shape, or not finite. None if no such cause."""
+    if actual is None and expected is not None:
+        return Missing(names=(tensor,))
+    if actual is None or expected is None or actual.shape != expected.shape:
+        return ShapeMismatch(found=shape_of(actual), expected=shape_of(expected))
+    if not all(np.isfinite(piece).all() for pair in pieces(actual, expected) for piece in pair):
+        return NotFinite()
+    return None
+
+
+def walk(
+    table: Mapping[str, CheckKind],
+    subject: Subject,
+    errors: tuple[type[DlbError], ...] = (),
+    groups: Collection[CheckGroup] | None = None,
+) -> Iterator[CheckResult]:
+    """Run the checks of a table for which the subject gives something and has what they need, in order.
+
+    Args:
+        errors: as :func:`run`.
+        groups: that are asked for; all if left out.
+    """
+    assert subject.compares.keys() <= table.keys()
+    for name, kind in table.items():
+        compare = subject.compares.get(name)
+        if compare is None or not kind.needs <= subject.abilities:
+            continue
+        if groups is None or kind.group in groups:
+            check = Check.of(kind, subject.name, *subject.references)
+            yield run(check, judged(compare), errors)
+
+
+def judged(compare: Callable[[], Sides]) -> Callable[[Check], CheckResult]:
+    """What a subject gives for a check, as :func:`run` takes it."""
+    return lambda check: judge(check, compare())
+
+
+def judge(check: Check, sides: Sides) -> CheckResult:
+    """Compare what a subject gives with what is expected of it."""
+    tensors = figures(sides.actual, sides.expected)
+    compared = worst_first((*sides.figures, *tensors))
+    bits = tuple(_other_bits(sides, tensors)) if sides.tolerance is None else ()
+    wrong = sides.faults or bits
+    if sides.doubts and not wrong:
+        return check.not_run(*sides.doubts, *sides.facts, figures=compared)
+    by_figures = sides.by_figures and sides.tolerance is not None
+    passed = not wrong and (not by_figures or passes(compared, sides.tolerance or 0.0))
+    located = () if passed else sides.locate(compared)
+    findings = (*sides.faults, *sides.doubts, *bits, *located, *sides.facts)
+    return check.result(compared, sides.tolerance, findings, passed=passed)
+
+
+def _other_bits(sides: Sides, compared: tuple[Figure, ...]) -> Iterator[Finding]:
+    """Tensors of which a bit differs, and why the first of them cannot be compared at all."""
+    actual, expected = sides.actual, sides.expected
+    wrong = [
+        name
+        for name in {**expected, **actual}
+        if name not in actual or name not in expected or not same_bits(actual[name], expected[name])
+    ]
+    if not wrong:
+        return
+    cause = BitsDiffer(tensors=tuple(wrong))
+    yield Finding(cause=cause, figure=compared[0] if compared else None)
+    first = next((name for name in wrong if name in expected), wrong[0])
+    if infinite := infinite_cause(first, actual.get(first), expected.get(first)):
+        yield Finding(cause=infinite)

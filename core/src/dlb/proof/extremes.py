@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.errors import WorkloadError
-from dlb.graph.elementwise import has_limited_domain, is_bounded
-from dlb.workload import BatchNorm, LayerNorm, Model, Node
-from dlb.workload import layers as L
+from dlb_graph import layers as L
+from dlb_graph.workload import Model, Node
 
-__all__ = ["NORMS", "Extreme", "ExtremeKind", "check_domains", "extremes"]
+__all__ = ["Extreme", "ExtremeKind", "check_domains", "extremes"]
 
 if TYPE_CHECKING:
     from dlb.proof.reference import Reference
@@ -34,47 +33,6 @@ GAIN = 1024.0
 #: Summand of the case ``offset``. A variance computed as the mean of squares minus the squared mean loses
 #: the square of this, 1e-9 in float64, and is found; a correct one loses 1e-12.
 OFFSET = 4096.0
-#: Normalisations by a mean and a variance.
-NORMS = (BatchNorm, LayerNorm, L.GroupNorm)
-#: Layers whose values are bounded, or nearly so, whatever they read.
-_BOUNDED = (L.GRU, L.HardSigmoid, L.LRN, L.LSTM, L.ReLU6, L.Sigmoid, L.Tanh)
-#: Parameters that make a layer's values larger.
-_GROWN: Mapping[type, tuple[str, ...]] = {
-    BatchNorm: ("scale",),
-    L.Conv: ("weight",),
-    L.ConvTranspose: ("weight",),
-    L.Embedding: ("weight",),
-    L.GRU: ("input_weight",),
-    L.GroupNorm: ("scale",),
-    L.LSTM: ("input_weight",),
-    LayerNorm: ("scale",),
-    L.Scale: ("scale",),
-    L.Linear: ("weight",),
-    L.RNN: ("input_weight",),
-    L.RMSNorm: ("scale",),
-}
-#: Layers whose output has a large mean if their input has one.
-_KEEP_MEANS = (
-    L.Add,
-    L.AveragePool,
-    L.Concat,
-    L.Conv,
-    L.Dropout,
-    L.Flatten,
-    L.Gather,
-    L.GlobalAveragePool,
-    L.Linear,
-    L.MaxPool,
-    L.PositionEmbedding,
-    L.ReLU,
-    L.ReduceMean,
-    L.Reshape,
-    L.Resize,
-    L.Select,
-    L.Shift,
-    L.Slice,
-    L.Transpose,
-)
 #: One channel in this many is silent in the case ``ties``.
 SILENT = 4
 
@@ -105,7 +63,7 @@ def extremes(model: Model, weights: Mapping[str, Array], inputs: Array) -> Itera
         inputs: noise, float32 or int64 [batch, ...].
     """
     cases = _cases(model, weights, inputs)
-    if not any(has_limited_domain(node.layer) for node in model.nodes):
+    if not any(node.layer.has_limited_domain() for node in model.nodes):
         yield from cases
         return
     yield from (case for case in cases if _is_finite(model, case))
@@ -117,7 +75,7 @@ def check_domains(reference: Reference) -> None:
     Raises:
         WorkloadError: one is not, so that no framework could be compared; the message names its layer.
     """
-    nodes = [node for node in reference.model.nodes if has_limited_domain(node.layer)]
+    nodes = [node for node in reference.model.nodes if node.layer.has_limited_domain()]
     if not nodes:
         return
     with np.errstate(all="ignore"):
@@ -133,9 +91,8 @@ def check_domains(reference: Reference) -> None:
 
 def _is_finite(model: Model, case: Extreme) -> bool:
     """Whether a case's values and slopes are finite, in float32 too: a logarithm of 0 shows nothing."""
-    from dlb.graph.canonical import canonical_graph
-    from dlb.graph.elementwise import slope
-    from dlb.graph.evaluate import Evaluator
+    from dlb_graph.truth.canonical import canonical_graph
+    from dlb_graph.truth.evaluate import Evaluator
 
     graph = canonical_graph(model, None, dtype="float32", training=True)
     names = [node.name for node in model.nodes]
@@ -144,10 +101,7 @@ def _is_finite(model: Model, case: Extreme) -> bool:
         values = given | Evaluator(graph).run(given | case.weights, names)
     return all(
         np.isfinite(values[node.name]).all()
-        and (
-            not isinstance(node.layer, L.Elementwise)
-            or np.isfinite(slope(node.layer, values[node.inputs[0]])).all()
-        )
+        and node.layer.has_finite_gradient(values[node.inputs[0]])
         for node in model.wired()
     )
 
@@ -184,15 +138,15 @@ def _tied(model: Model, weights: Mapping[str, Array]) -> dict[str, Array]:
         if node.weights_of:
             continue
         name = node.name
-        if isinstance(node.layer, (L.Conv, L.Linear)) and f"{name}.weight" in weights:
+        if node.layer.rows_of_channels and f"{name}.weight" in weights:
             weight = weights[f"{name}.weight"]
             unit = np.float32(2.0 ** np.floor(np.log2(np.abs(weight).mean() + 2.0**-60)))
             weight = np.rint(weight / unit) * unit
-            if node.layer.bias:
+            if f"{name}.bias" in weights:
                 weight[::SILENT] = 0.0
                 result[f"{name}.bias"] = _silenced(_on_grid(weights[f"{name}.bias"], 1.0))
             result[f"{name}.weight"] = weight
-        elif isinstance(node.layer, NORMS):
+        elif node.layer.subtracts_mean:
             scale = weights[f"{name}.scale"].copy()
             scale[::SILENT] = 0.0
             result[f"{name}.scale"] = scale
@@ -220,13 +174,10 @@ def _large(model: Model, weights: Mapping[str, Array], inputs: Array) -> dict[st
 
     for node in model.wired():
         reads_large = any(name in large for name in node.inputs)
-        grown = _GROWN.get(type(node.layer))
-        if isinstance(node.layer, (*NORMS, L.RMSNorm)) or (grown and not reads_large):
-            grow(*(f"{node.owner}.{parameter}" for parameter in grown or ()))
-        bounded = isinstance(node.layer, _BOUNDED) or is_bounded(node.layer)
-        if isinstance(node.layer, L.RNN):
-            bounded = node.layer.activation == "tanh"
-        if not bounded and (grown or reads_large):
+        growing = node.layer.growing_roles
+        if node.layer.normalises or not reads_large:
+            grow(*(f"{node.owner}.{role}" for role in growing))
+        if not node.layer.is_bounded() and (growing or reads_large):
             large.add(node.name)
     return result | _scaled_queries(model, result, inputs)
 
@@ -236,8 +187,8 @@ def _scaled_queries(model: Model, weights: Mapping[str, Array], inputs: Array) -
 
     Larger ones would nearly tie at random, where a softmax blows up rounding.
     """
-    from dlb.graph.canonical import canonical_graph
-    from dlb.graph.evaluate import Evaluator
+    from dlb_graph.truth.canonical import canonical_graph
+    from dlb_graph.truth.evaluate import Evaluator
 
     nodes = [node for node in model.wired() if isinstance(node.layer, L.Attention)]
     if not nodes:
@@ -275,7 +226,7 @@ def _normalised(model: Model) -> set[str]:
     normalised: set[str] = set()
     for name in (*reversed([node.name for node in model.nodes]), model.input.name):
         if name in readers and all(
-            isinstance(node.layer, NORMS) or (_keeps_means(node.layer) and node.name in normalised)
+            node.layer.subtracts_mean or (_keeps_means(node.layer) and node.name in normalised)
             for node in readers[name]
         ):
             normalised.add(name)
@@ -284,15 +235,14 @@ def _normalised(model: Model) -> set[str]:
 
 def _keeps_means(layer: L.Layer) -> bool:
     """Whether a common summand of all inputs is one of all outputs; zeros around a map break it."""
-    return isinstance(layer, _KEEP_MEANS) and not any(getattr(layer, "pads", ()))
+    return layer.keeps_means and not any(getattr(layer, "pads", ()))
 
 
 def _offset(model: Model, weights: Mapping[str, Array], normalised: set[str]) -> dict[str, Array]:
     """Biases and tables that give the values before a normalisation a large mean."""
     result = dict(weights)
-    summands = {L.Embedding: "weight", L.Attention: "output_bias"}
     for node in model.nodes:
-        name = f"{node.name}.{summands.get(type(node.layer), 'bias')}"
-        if node.name in normalised and name in weights and not isinstance(node.layer, L.RECURRENT):
+        name = f"{node.name}.{node.layer.summand}"
+        if node.name in normalised and name in weights:
             result[name] = weights[name] + np.float32(OFFSET)
     return result

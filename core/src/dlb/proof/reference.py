@@ -13,19 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.errors import DataError
-from dlb.proof.distance import inner_product, norm, pieces, relative_l2
-from dlb.proof.tolerances import (
+from dlb.threads import together
+from dlb_graph.comparing.distance import inner_product, norm, pieces, relative_l2
+from dlb_graph.comparing.tolerances import (
     FLOAT32_LEAST,
     FLOAT32_MOST,
     FLOAT32_MULTIPLE,
     SLOPE_TOLERANCE,
 )
-from dlb.threads import together
-from dlb.workload import Loss, Model, SoftmaxCrossEntropy, state_names
-from dlb.workload.shapes import trained_names
+from dlb_graph.workload import Loss, Model, SoftmaxCrossEntropy, state_names
+from dlb_graph.workload.shapes import trained_names
 
 if TYPE_CHECKING:
-    from dlb.graph.evaluate import Evaluator
+    from dlb_graph.truth.backward import Altered
+    from dlb_graph.truth.evaluate import Evaluator
 
 __all__ = ["Reference", "Slope"]
 
@@ -147,8 +148,8 @@ class Reference:
         training: bool,
         dtype: Literal["float64", "float32"] = "float64",
     ) -> dict[str, Array]:
-        from dlb.graph.canonical import canonical_graph
-        from dlb.graph.evaluate import Evaluator
+        from dlb_graph.truth.canonical import canonical_graph
+        from dlb_graph.truth.evaluate import Evaluator
 
         masks = self._batch_masks(self.inputs)
         graph = canonical_graph(self.model, None, dtype=dtype, training=training, masks=masks)
@@ -178,8 +179,8 @@ class Reference:
             dtype: dtype of the computation.
             layers: names of those that are computed; all if left out.
         """
-        from dlb.graph.canonical import INPUT_PREFIX, layers_graph
-        from dlb.graph.evaluate import Evaluator
+        from dlb_graph.truth.canonical import INPUT_PREFIX, layers_graph
+        from dlb_graph.truth.evaluate import Evaluator
 
         masks = self._batch_masks(self.inputs)
         graph = layers_graph(self.model, None, dtype=dtype, training=training, masks=masks)
@@ -198,6 +199,7 @@ class Reference:
         weights: Mapping[str, Array] | None = None,
         dtype: str = "float64",
         rounded: Callable[[Array], Array] | None = None,
+        altered: Altered | None = None,
     ) -> dict[str, Array]:
         """The loss and its gradients in training mode, by name, from given values of layers.
 
@@ -206,8 +208,9 @@ class Reference:
             weights: by ``layer.parameter``; the reference's if left out.
             dtype: dtype of the backward pass.
             rounded: rounds what passes from one layer to the one below it; None to leave it.
+            altered: the backward pass of a layer, in place of its own.
         """
-        from dlb.graph.backward import model_gradients
+        from dlb_graph.truth.backward import model_gradients
 
         return model_gradients(
             self.model,
@@ -219,6 +222,7 @@ class Reference:
             self._batch_masks(self.inputs),
             dtype,
             rounded,
+            altered,
         )
 
     @property
@@ -263,8 +267,8 @@ class Reference:
             dtype: dtype of the computation.
             parts: how many equal parts the step takes its batch in.
         """
-        from dlb.graph.canonical import canonical_graph
-        from dlb.graph.evaluate import evaluate
+        from dlb_graph.truth.canonical import canonical_graph
+        from dlb_graph.truth.evaluate import evaluate
 
         masks = self._batch_masks(inputs[: len(inputs) // parts])
         graph = canonical_graph(self.model, None, dtype=dtype, training=True, masks=masks)
@@ -283,8 +287,8 @@ class Reference:
         return self._compute_once("float32 baseline", self._float32_baseline)
 
     def _float32_baseline(self) -> float:
-        from dlb.graph.canonical import canonical_graph
-        from dlb.graph.runtime import run_model
+        from dlb_graph.truth.canonical import canonical_graph
+        from dlb_graph.truth.runtime import run_model
 
         graph = canonical_graph(self.model, self.weights, dtype="float32")
         try:
@@ -386,7 +390,6 @@ class Reference:
         self, variables: str, direction: Mapping[str, Array], length: float, step: float
     ) -> tuple[float, float]:
         """The loss's central difference along a direction scaled to length 1, and its rounding error."""
-        from dlb.graph.losses import formula
 
         point = self._point(variables)
         base = {self.model.input.name: self.inputs, "labels": self.labels, **self.weights}
@@ -401,18 +404,17 @@ class Reference:
         # Made here, since another thread would wait for this one.
         evaluator = self._loss_evaluator()
         logits = together(partial(moved_logits, 1.0), partial(moved_logits, -1.0))
-        by = formula(self.loss)
         rounding = LOGIT_ROUNDINGS * float(np.spacing(np.abs(logits[0]).max()))
-        rounding *= by.steepness(logits[0], self.labels)
-        difference = by.difference(logits[0], logits[1], self.labels)
+        rounding *= self.loss.steepness(logits[0], self.labels)
+        difference = self.loss.difference(logits[0], logits[1], self.labels)
         return difference / (2 * step), rounding / (2 * step)
 
     def _loss_evaluator(self) -> Evaluator:
         return self._compute_once("loss", self._make_loss_evaluator)
 
     def _make_loss_evaluator(self) -> Evaluator:
-        from dlb.graph.canonical import loss_graph
-        from dlb.graph.evaluate import Evaluator
+        from dlb_graph.truth.canonical import loss_graph
+        from dlb_graph.truth.evaluate import Evaluator
 
         graph = loss_graph(
             self.model,
@@ -435,7 +437,7 @@ class Reference:
 
         Rounded values are often equal, or 0, where a maximum or a ReLU has no derivative.
         """
-        from dlb.graph.canonical import rounding_offsets
+        from dlb_graph.truth.canonical import rounding_offsets
 
         exact = rounding_offsets(
             self.model, lambda: {self.model.input.name: self.inputs, **self.training_layers}

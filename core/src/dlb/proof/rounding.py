@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.proof.reference import Reference
-from dlb.proof.tolerances import (
+from dlb_graph.comparing.tolerances import (
     BFLOAT16_LEAST,
     BFLOAT16_MULTIPLE,
     FLOAT32_LEAST,
@@ -74,7 +74,7 @@ class Rounding:
 
     def logits_error(self, reference: Reference) -> float:
         """The distance of the logits in float64 at rounded weights and inputs from those at the given ones."""
-        from dlb.proof.distance import relative_l2
+        from dlb_graph.comparing.distance import relative_l2
 
         rounded = _rounded_inputs(reference, _rounded(reference.weights))
         return relative_l2(rounded.logits, reference.logits)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from dlb.workload.optimizers import Optimizer
-from dlb.workload.training import (
+from dlb_graph.optimizers import Optimizer
+from dlb_graph.workload.training import (
     CosineRestarts,
     Decay,
     Inverse,

@@ -12,7 +12,7 @@ from dlb.documents import write_atomically
 from dlb.proof.certificate import CheckResult
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import CannotRun
-from dlb.regular_files import read_end
+from dlb_graph.regular_files import read_end
 
 __all__ = ["keep_output", "names_log", "with_kept_logs"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dlb.proof.findings import Finding, audit
-from dlb.report.common import renders
+from dlb.report.common import renders, says
 
 __all__: list[str] = []
 
@@ -25,12 +25,11 @@ def _audited(cause: audit.StepsAudited, finding: Finding, adapter: str) -> str:
     return text if cause.joined else f"{text}; what changes between steps was not looked for"
 
 
-@renders(audit.TooFewJudged)
-def _few(cause: audit.TooFewJudged, finding: Finding, adapter: str) -> str:
-    return (
-        f"{cause.judged} of {cause.audited} audited steps were judged, less than half: there was no time for "
-        "more, or rounding hides what they change"
-    )
+says(
+    audit.TooFewJudged,
+    "{judged} of {audited} audited steps were judged, less than half: there was no time for "
+    "more, or rounding hides what they change",
+)
 
 
 @renders(audit.StateChanged)
@@ -95,29 +94,15 @@ def _apart(cause: audit.WorkersApart, finding: Finding, adapter: str) -> str:
     return f"after step {cause.step + 1} workers hold other weights than their peers: {tensors}"
 
 
-@renders(audit.ClockDiffers)
-def _clock(cause: audit.ClockDiffers, finding: Finding, adapter: str) -> str:
-    return f"a worker's clock told {cause.told:.3g} s of training that took {cause.seen:.3g} s"
-
-
-@renders(audit.TimeUntold)
-def _untold(cause: audit.TimeUntold, finding: Finding, adapter: str) -> str:
-    return f"the clock tells {cause.told:.2g} s of a step whose loss is there {cause.untold:.2g} s later"
-
-
-@renders(audit.WorkPending)
-def _pending(cause: audit.WorkPending, finding: Finding, adapter: str) -> str:
-    return (
-        f"when its clock stops, a step's work goes on for {cause.seconds:.2g} s more; it told "
-        f"{cause.step_seconds:.2g} s"
-    )
-
-
-@renders(audit.OtherWhenWatched)
-def _watched(cause: audit.OtherWhenWatched, finding: Finding, adapter: str) -> str:
-    return f"audited steps take {cause.watched:.2g} s, others {cause.others:.2g} s"
-
-
-@renders(audit.MasksUnknown)
-def _masks(cause: audit.MasksUnknown, finding: Finding, adapter: str) -> str:
-    return f"the masks that a timed step draws are not known: {cause.reason}"
+says(audit.ClockDiffers, "a worker's clock told {told:.3g} s of training that took {seen:.3g} s")
+says(
+    audit.TimeUntold,
+    "the clock tells {told:.2g} s of a step whose loss is there {untold:.2g} s later",
+)
+says(
+    audit.WorkPending,
+    "when its clock stops, a step's work goes on for {seconds:.2g} s more; it told "
+    "{step_seconds:.2g} s",
+)
+says(audit.OtherWhenWatched, "audited steps take {watched:.2g} s, others {others:.2g} s")
+says(audit.MasksUnknown, "the masks that a timed step draws are not known: {reason}")

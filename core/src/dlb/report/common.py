@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from string import Formatter
 from typing import Any, TypeVar
 
-import msgspec
-
-from dlb.proof.certificate import Baseline
-from dlb.proof.findings import Finding, LayerFacts, common
+from dlb.proof.findings import AnyCause, Cause, Finding, LayerFacts, Unknown, code_of, common
 
 __all__ = [
+    "PLACES",
     "RENDERERS",
     "Renderer",
-    "baseline_text",
+    "attributes_text",
     "difference_text",
     "layer_text",
-    "native_layer_text",
-    "node_text",
     "number_of_steps",
     "quoted",
     "renders",
+    "says",
     "shape_text",
     "shortened",
 ]
@@ -29,8 +27,9 @@ __all__ = [
 Renderer = Callable[[Any, Finding, str], str]
 #: Functions that make sentences, by type of cause.
 RENDERERS: dict[type, Renderer] = {}
+#: Of causes that say where a difference is: the place in words, and what the framework built there, or "".
+PLACES: dict[type, Callable[[Any], tuple[str, str]]] = {}
 R = TypeVar("R", bound=Renderer)
-_LONGEST = 160
 #: Of a text among the attributes of a layer.
 _LONGEST_TEXT = 40
 #: Numbers of a list that are shown.
@@ -45,6 +44,19 @@ def renders(kind: type) -> Callable[[R], R]:
         return function
 
     return mark
+
+
+def says(kind: type[Cause], words: str) -> None:
+    """Register the sentence of a cause in which its fields stand as they are, in braces; names are listed."""
+    fields = {name for _, name, _, _ in Formatter().parse(words) if name is not None}
+    assert fields <= {*kind.__struct_fields__}, f"{kind.__name__} has not all of {fields}"
+
+    def render(cause: Cause, finding: Finding, adapter: str) -> str:
+        values = {name: getattr(cause, name) for name in fields}
+        listed = {name: ", ".join(each) for name, each in values.items() if isinstance(each, tuple)}
+        return words.format(**{**values, **listed})
+
+    RENDERERS[kind] = render
 
 
 # --- words -----------------------------------------------------------------------------------
@@ -79,46 +91,19 @@ def _value_text(value: Any) -> str:
     return str(list(short) if isinstance(short, tuple) else short)
 
 
-def _attributes_text(layer: LayerFacts) -> str:
+def attributes_text(layer: LayerFacts) -> str:
     return ", ".join(f"{name}={_value_text(value)}" for name, value in layer.attributes.items())
 
 
 def described_text(layer: LayerFacts) -> str:
     """A layer of a workload: ``norm, lrn(size=5, alpha=0.01)``."""
-    return f"{layer.name}, {layer.kind}({_attributes_text(layer)})"
+    return f"{layer.name}, {layer.kind}({attributes_text(layer)})"
 
 
 def layer_text(layer: LayerFacts, adapter: str) -> str:
     """A layer of a workload, and what the framework built."""
     built = f"; in {adapter}: {layer.built}" if layer.built else ""
     return described_text(layer) + built
-
-
-def native_layer_text(layer: LayerFacts, other: LayerFacts | None = None) -> str:
-    """A layer of a user's model: ``'fc1' Linear(in_features=6)``.
-
-    Args:
-        other: the layer that it is compared with; attributes that both have alike are left out. One of None
-            is shown only if the other has another value.
-    """
-    if not layer.type:
-        return f"'{layer.name}'"
-    its = other.attributes if other is not None else {}
-    shown = {
-        name: value
-        for name, value in layer.attributes.items()
-        if (value != "None" or name in its) and (name not in its or its[name] != value)
-    }
-    attributes = _attributes_text(msgspec.structs.replace(layer, attributes=shown))
-    name = f"'{layer.name}' " if layer.name else ""
-    return f"{name}{layer.type}" + (f"({attributes})" if attributes else "")
-
-
-def node_text(node: LayerFacts) -> str:
-    """A node of a file: ``Conv 'y' (kernel_shape=[3, 3])``."""
-    text = _attributes_text(node)
-    text = text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
-    return f"{node.kind} '{node.name}'" + (f" ({text})" if text else "")
 
 
 def difference_text(difference: common.StructureDifference) -> str:
@@ -129,44 +114,6 @@ def difference_text(difference: common.StructureDifference) -> str:
     return f"{where}: {difference.what}: expected {difference.expected}, found {difference.found}"
 
 
-_BASELINES = {
-    "canonical_graph": "the canonical graph in float64",
-    "canonical_layers": "the canonical layer in float64, given the adapter's own inputs to it",
-    "canonical_structure": "the canonical ONNX graph",
-    "given_weights": "the weights it was given, bit for bit",
-    "optimizer_definition": "the optimizer's definition in float64, on the adapter's own gradients",
-    "finite_differences": "finite differences of the canonical graph's loss in float64",
-    "canonical_backward": "the backward pass of the canonical layers, from the adapter's own values",
-    "dropout_definition": "the definition, of what the framework itself draws, in float64",
-    "own_float64": "its own in float64, as a multiple of the best adapter's error",
-    "own_model": "the model that was exported",
-    "trained_weights": "the trained weights, bit for bit",
-    "timed_model": "the timed model's own predictions",
-    "onnx_runtime": "ONNX Runtime on the exported file",
-    "sample_order": "the samples that the order says",
-    "step_definition": "the workload's step in float64, on the same batch",
-    "core_clock": "dlb's own clock",
-    "single_worker": "one worker on the same global batches, in float64",
-}
-_NAMED_BASELINES = {
-    "adapters": "{}",
-    "onnx_file": "{}",
-    "model": "{}, with the same weights",
-    "model_weights": "the weights of {}, bit for bit",
-    "model_statistics": "the batch normalisations of {}, after a step of training",
-    "note": "{}",
-}
-
-
-def baseline_text(baseline: Baseline) -> str:
-    """The baseline of a check, in words."""
-    text = _BASELINES.get(baseline.kind) or _NAMED_BASELINES[baseline.kind].format(
-        ", ".join(baseline.names)
-    )
-    text += " in float64" if baseline.float64 else ""
-    return text + (f", SHA-256 {baseline.sha256}" if baseline.sha256 else "")
-
-
 # --- sentences -------------------------------------------------------------------------------
 
 
@@ -175,6 +122,17 @@ def at_layer(fault: str, finding: Finding, adapter: str) -> str:
     if finding.layer is None:
         return fault
     return f"first layer past the tolerance: {layer_text(finding.layer, adapter)}; {fault}"
+
+
+@renders(Unknown)
+def _of_package(cause: AnyCause, finding: Finding, adapter: str) -> str:
+    # A code is PACKAGE.NAME, but for those of dlb-port, which were dlb-core's.
+    code = code_of(cause)
+    package = code.rpartition(".")[0] or "dlb-port"
+    return (
+        f"{code}, a finding of the package {package}, which is not installed or is older: "
+        f"pip install --upgrade {package}"
+    )
 
 
 @renders(common.ShapeMismatch)
@@ -200,9 +158,7 @@ def _missing(cause: common.Missing, finding: Finding, adapter: str) -> str:
     return f"no value, or one of another shape, of {', '.join(cause.names)}"
 
 
-@renders(common.BitsDiffer)
-def _bits_differ(cause: common.BitsDiffer, finding: Finding, adapter: str) -> str:
-    return f"not the same bits: {', '.join(cause.tensors)}"
+says(common.BitsDiffer, "not the same bits: {tensors}")
 
 
 @renders(common.StepsCompared)
@@ -227,9 +183,7 @@ def _feature_missing(cause: common.FeatureMissing, finding: Finding, adapter: st
     return f"the adapter does not have the feature '{cause.feature}'{because}"
 
 
-@renders(common.Note)
-def _note(cause: common.Note, finding: Finding, adapter: str) -> str:
-    return cause.text
+says(common.Note, "{text}")
 
 
 @renders(common.StructuresDiffer)

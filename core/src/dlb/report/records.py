@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeVar, get_args
 
 from dlb.progress import loss_text
 from dlb.proof.certificate import Certificate, CheckGroup, CheckResult, with_variant
+from dlb.proof.check_table import kind_named
+from dlb.proof.explain import explain
 from dlb.proof.findings.common import FeatureMissing
-from dlb.proof.findings.port import CutDifferently, DropoutSame, StatesRounded, WeightsLeft
-from dlb.proof.findings.workload import RoundingGrows
-from dlb.record import Quality, Record, is_disturbed
-from dlb.report.sentences import describe, divergence_text, inapplicable_groups
+from dlb.record import Record, is_disturbed
+from dlb.report.sentences import describe, divergence_text, inapplicable_groups, join, sentence
 from dlb.report.table import Table
 
 __all__ = [
@@ -21,9 +21,9 @@ __all__ = [
     "checks_in_order",
     "distance_text",
     "divergences_table",
+    "folded_lines",
     "further_lines",
     "provenance_table",
-    "record_line",
     "result_lines",
     "results_table",
     "share_text",
@@ -33,8 +33,6 @@ __all__ = [
 Value = TypeVar("Value")
 #: Tests during training that are shown of an adapter.
 MOST_TESTS = 12
-#: Facts about passed checks that are shown.
-_SHOWN_FACTS = (CutDifferently, DropoutSame, RoundingGrows, StatesRounded, WeightsLeft)
 
 
 def results_table(records: Sequence[Record]) -> Table:
@@ -45,6 +43,7 @@ def results_table(records: Sequence[Record]) -> Table:
     title = (
         f"{first.workload_name}: {options.steps} steps of {options.batch_size} ({options.dtype}, "
         f"{options.device}, {strategy}{options.threads} threads), data {first.data.get('name')}"
+        f"{', quick' * (first.command == 'quick')}"
     )
     columns = ["adapter", "framework", "step ms", "quartiles", "samples/s", "start s", "loss"]
     columns += ["accuracy", "threads", "proof"]
@@ -52,58 +51,33 @@ def results_table(records: Sequence[Record]) -> Table:
     return Table(columns, rows, title, right=columns[2:9])
 
 
-def record_line(record: Record) -> str:
-    """One adapter's result: the status of its proof, the first check that did not pass, times and quality."""
-    name = with_variant(record.adapter, record.options.variant)
-    if record.failure:
-        return f"{name}: failed, {record.proof}: {record.failure.line}"
-    parts = []
-    timing, quality = record.timing, record.quality
-    if timing is not None:
-        parts.append(f"{timing.median * 1e3:.2f} ms a step")
-        parts.append(f"{timing.samples_per_second:,.0f} samples/s")
-    if quality is not None and quality.losses:
-        last = quality.losses[-1]
-        parts.append("loss not a number" if last is None else f"loss {loss_text(last)}")
-        if quality.test_accuracy is not None:
-            parts.append(f"accuracy {share_text(quality.test_accuracy)}")
-    certificate = record.certificate
-    if record.proof != "proven" and certificate is not None:
-        own = [result for result in certificate.checks if result.adapter == record.adapter]
-        verdict = "failed" if record.proof == "deviates" else "not run"
-        parts += [f"{each.check}: {verdict}" for each in own if each.verdict == verdict][:1]
-    return f"{name}: {record.proof}; {', '.join(parts)}"
-
-
 def result_lines(records: Sequence[Record]) -> Iterator[str]:
     """The loss of the test at the end where it has no accuracy, how long it took, and what a reader must know
     of times."""
+    tests = [(_name(each), each.quality) for each in records if each.quality is not None]
     losses = [
-        f"{with_variant(each.adapter, each.options.variant)} {_test_loss(each.quality)}"
-        for each in records
-        if each.quality is not None and each.quality.test_accuracy is None
+        f"{name} {_loss(test.test_loss)}" for name, test in tests if test.test_accuracy is None
     ]
     if losses:
         yield f"Loss of the test at the end: {', '.join(losses)}"
     tested = [
-        f"{with_variant(each.adapter, each.options.variant)} {each.quality.test_seconds:.2f}"
-        for each in records
-        if each.quality is not None and each.quality.test_seconds is not None
+        f"{name} {test.test_seconds:.2f}" for name, test in tests if test.test_seconds is not None
     ]
     if tested:
         yield f"Seconds of the test at the end: {', '.join(tested)}"
     for record in records:
         cores = _entry(record.machine, "available_cores", 0)
         if record.timing is not None and is_disturbed(record.timing, cores):
-            name = with_variant(record.adapter, record.options.variant)
-            yield (
-                f"{name}: while it was timed, other work took {record.timing.other_cores:.1f} of {cores} "
-                "cores: its times are not a quiet machine's"
-            )
+            taken = f"other work took {record.timing.other_cores:.1f} of {cores} cores"
+            yield f"{_name(record)}: while it was timed, {taken}: its times are not a quiet machine's"
 
 
-def _test_loss(quality: Quality) -> str:
-    return "not a number" if quality.test_loss is None else loss_text(quality.test_loss)
+def _name(record: Record) -> str:
+    return with_variant(record.adapter, record.options.variant)
+
+
+def _loss(loss: float | None) -> str:
+    return "not a number" if loss is None else loss_text(loss)
 
 
 def share_text(share: float | None) -> str:
@@ -116,20 +90,16 @@ def tests_table(records: Iterable[Record]) -> Table:
     rows = []
     for record in records:
         tests = record.quality.tests if record.quality else ()
-        name = with_variant(record.adapter, record.options.variant)
         stride = -(-len(tests) // MOST_TESTS)
         for test in tests[::-1][:: max(1, stride)][::-1]:
-            loss = "not a number" if test.loss is None else loss_text(test.loss)
-            rows.append(
-                [name, f"{test.step:,}", f"{test.seconds:,.1f}", loss, share_text(test.accuracy)]
-            )
+            times = [f"{test.step:,}", f"{test.seconds:,.1f}"]
+            rows.append([_name(record), *times, _loss(test.loss), share_text(test.accuracy)])
     columns = ["adapter", "after step", "seconds", "test loss", "accuracy"]
     return Table(columns, rows, "Tests during training", right=columns[1:])
 
 
 def _result_row(record: Record) -> list[str]:
-    name = with_variant(record.adapter, record.options.variant)
-    cells = [name, f"{record.framework} {record.framework_version}".strip() or "-"]
+    cells = [_name(record), f"{record.framework} {record.framework_version}".strip() or "-"]
     timing, quality = record.timing, record.quality
     if timing is None:
         cells += ["-"] * 4
@@ -143,11 +113,7 @@ def _result_row(record: Record) -> list[str]:
     if quality is None or not quality.losses:
         cells += ["-", "-"]
     else:
-        last_loss = quality.losses[-1]
-        cells += [
-            "not a number" if last_loss is None else loss_text(last_loss),
-            share_text(quality.test_accuracy),
-        ]
+        cells += [_loss(quality.losses[-1]), share_text(quality.test_accuracy)]
     threads = timing.busy_threads if timing else None
     cells.append("-" if threads is None else str(threads))
     return [*cells, record.proof if not record.failure else f"failed, {record.proof}"]
@@ -166,26 +132,52 @@ def certificate_table(certificate: Certificate) -> Table:
     by_place = {(result.check, result.adapter): result for result in certificate.checks}
     rows = []
     for name in checks_in_order(certificate):
-        tolerances = [
-            result.tolerance
-            for result in certificate.checks
-            if result.check == name and result.tolerance is not None
-        ]
-        tolerance = f"{max(tolerances):.0e}" if tolerances else "exact"
-        if name == "audit, clock":
-            tolerance = "2%"
+        own = [result for result in certificate.checks if result.check == name]
+        tolerances = [result.tolerance for result in own if result.tolerance is not None]
+        check = kind_named(name)
+        shown = check.shown if check else "exact"
+        tolerance = f"{max(tolerances):.0e}" if tolerances else shown
         cells = [_cell_text(by_place.get((name, adapter))) for adapter in adapters]
         rows.append([name, tolerance, *cells])
-    rows.append(["proof", "", *[certificate.status(adapter) for adapter in adapters]])
+    rows.append(["proof", "", *[_proof_text(certificate, adapter) for adapter in adapters]])
     title = f"{certificate.workload}: worst relative L2 distance of any tensor"
     columns = ["check", "tolerance", *map(certificate.title, adapters)]
     return Table(columns, rows, title, right=["tolerance"])
 
 
-def certificate_lines(certificate: Certificate) -> Iterator[str]:
-    """What limits the proof: checks that failed or were not run, and what was left out."""
+def folded_lines(certificate: Certificate) -> Iterator[str]:
+    """Of each adapter its status, and how many checks passed; nothing if one did not."""
+    if any(result.verdict != "passed" for result in certificate.checks):
+        return
+    for adapter in certificate.judged_adapters:
+        own = certificate.results_of(adapter)
+        figures = [(each.worst, each.tolerance, each.check) for each in own if each.worst]
+        shares = [
+            (one.relative_l2 / most, name)
+            for one, most, name in figures
+            if one.relative_l2 and most
+        ]
+        share, name = max(shares, default=(0.0, ""))
+        closest = f"; closest to its tolerance: {name}, at {share:.0%} of it" if name else ""
+        word = f"{certificate.title(adapter)}: {_proof_text(certificate, adapter)}"
+        yield f"{word}, {len(own)} checks passed{closest}"
+
+
+def _proof_text(certificate: Certificate, adapter: str) -> str:
+    """``proven``, or ``proven, 2 set aside`` if so many things were in order to compare."""
+    aside = certificate.set_aside(adapter)
+    return certificate.status(adapter) + (f", {len(aside)} set aside" if aside else "")
+
+
+def certificate_lines(certificate: Certificate, *, whole: bool = True) -> Iterator[str]:
+    """What limits the proof: checks that failed or were not run, and what was left out.
+
+    Args:
+        whole: all checks that failed; else of each adapter the first, from which others mostly follow.
+    """
     yield from sorted(set(_fact_lines(certificate)))
-    yield from _not_passed_lines(certificate)
+    first = {(each.adapter, each.check) for each in explain(certificate)}
+    yield from _not_passed_lines(certificate, None if whole else first)
 
 
 def further_lines(certificate: Certificate) -> Iterator[str]:
@@ -206,12 +198,19 @@ def further_lines(certificate: Certificate) -> Iterator[str]:
         )
 
 
-def _not_passed_lines(certificate: Certificate) -> Iterator[str]:
-    """A line for each check that failed or was not run; one line for all that lack the same feature."""
+def _not_passed_lines(
+    certificate: Certificate, failed_ones: Set[tuple[str, str]] | None
+) -> Iterator[str]:
+    """A line for each check that failed or was not run; one line for all that lack the same feature.
+
+    Args:
+        failed_ones: of those that failed, adapter and check of these; None for all.
+    """
     lacking: dict[tuple[str, str], list[str]] = {}
     for result in certificate.checks:
         title, text = certificate.title(result.adapter), describe(result)
-        if result.verdict == "passed":
+        folded = failed_ones is not None and (result.adapter, result.check) not in failed_ones
+        if result.verdict == "passed" or (result.verdict == "failed" and folded):
             continue
         if any(isinstance(finding.cause, FeatureMissing) for finding in result.findings):
             lacking.setdefault((title, text), []).append(result.check)
@@ -228,43 +227,35 @@ def _not_passed_lines(certificate: Certificate) -> Iterator[str]:
 def _fact_lines(certificate: Certificate) -> Iterator[str]:
     """Lines about passed checks: how a file was read, and what limits what was compared."""
     for result in certificate.checks:
-        shown = any(isinstance(finding.cause, _SHOWN_FACTS) for finding in result.findings)
-        if result.findings and (result.check == "file" or (result.verdict == "passed" and shown)):
+        aside = [finding for finding in result.findings if finding.cause.aside]
+        check = kind_named(result.check)
+        if result.findings and result.group == "file":
             yield f"{result.check}: {describe(result)}"
-        elif result.check == "audit, steps" and result.verdict == "passed":
-            yield f"audit of {certificate.title(result.adapter)}: {describe(result)}"
+        elif aside and result.verdict == "passed":
+            texts = join(sentence(finding, result.adapter) for finding in aside)
+            yield f"set aside, {result.check}: {texts}"
+        elif check and check.summary and result.verdict == "passed":
+            yield f"{check.summary} of {certificate.title(result.adapter)}: {describe(result)}"
 
 
 def divergences_table(certificate: Certificate) -> Table:
     """The drift of float32 trajectories after each observed step, with the perturbed band."""
     divergences = certificate.divergences
-    columns = [
-        (divergence.adapter, [f"{distance_text(value)}" for value in divergence.distances])
-        for divergence in divergences
-    ]
-    for divergence in divergences:
-        if divergence.perturbed:
-            runs = [[_finite_or_infinity(value) for value in row] for row in divergence.perturbed]
-            band = [
-                f"{distance_text(min(at_step))} to {distance_text(max(at_step))}"
-                for at_step in zip(*runs, strict=True)
+    columns = [(each.adapter, [*map(distance_text, each.distances)]) for each in divergences]
+    for each in divergences:
+        if each.perturbed:
+            runs = [
+                [math.inf if value is None else value for value in row] for row in each.perturbed
             ]
-            columns.insert(0, (f"{divergence.adapter}, perturbed", band))
-    rows = [
-        [f"{step}", *at_step]
-        for step, *at_step in zip(
-            divergences[0].steps if divergences else (), *(distances for _, distances in columns)
-        )
-    ]
+            ends = [map(distance_text, (min(row), max(row))) for row in zip(*runs, strict=True)]
+            columns.insert(0, (f"{each.adapter}, perturbed", [*map(" to ".join, ends)]))
+    steps = [f"{step}" for step in (divergences[0].steps if divergences else ())]
+    rows = [[*row] for row in zip(steps, *(distances for _, distances in columns))]
     title = (
         f"{certificate.workload}: float32 trajectories, distance from float64 (shown, no verdict)"
     )
     names = [name for name, _ in columns]
     return Table(["after step", *names], rows, title, right=["after step"])
-
-
-def _finite_or_infinity(value: float | None) -> float:
-    return math.inf if value is None else value
 
 
 def distance_text(value: float | None) -> str:
@@ -303,35 +294,33 @@ def _state(state: dict[str, Any]) -> str:
     return ", ".join(each.replace(" None", " not known") for each in known) or "-"
 
 
+def _pairs(facts: Mapping[str, Any], name: str, sign: str) -> str:
+    entries = _entry(facts, name, dict[str, Any]()).items()
+    return ", ".join(f"{key}{sign}{value}" for key, value in entries) or "-"
+
+
 def provenance_table(record: Record) -> Table:
     """Where the figures of a record come from."""
     machine, worker = record.machine, record.worker
-    no_facts: dict[str, Any] = {}
     rows = [
         ["record", f"{record.name}, {record.started}, format {record.format}"],
         ["workload", f"{record.workload_name} {record.workload_hash}"],
-        ["adapter", with_variant(record.adapter, record.options.variant)],
+        ["adapter", _name(record)],
         ["data", f"{record.data.get('name')} from {record.data.get('from')}"],
         [
             "machine",
             f"{machine.get('cpu')}, {machine.get('available_cores')} cores, "
             f"{_entry(machine, 'memory_bytes', 0) / 2**30:.0f} GiB, {machine.get('system')}",
         ],
-        ["state", _state(_entry(machine, "state", no_facts))],
+        ["state", _state(_entry(machine, "state", dict[str, Any]()))],
         [
             "worker",
             f"Python {worker.get('python')}, {worker.get('threads')} threads by its own "
-            f"account, {len(_entry(worker, 'packages', no_facts))} packages",
+            f"account, {len(_entry(worker, 'packages', dict[str, Any]()))} packages",
         ],
-        [
-            "libraries",
-            ", ".join(f"{key} {value}" for key, value in _entry(worker, "build", no_facts).items()),
-        ],
+        ["libraries", _pairs(worker, "build", " ")],
         ["allocator", str(worker.get("allocator", "not known"))],
-        [
-            "variables",
-            ", ".join(f"{k}={v}" for k, v in _entry(worker, "variables", no_facts).items()) or "-",
-        ],
+        ["variables", _pairs(worker, "variables", "=")],
         ["dlb", f"{record.core.get('version')} {record.core.get('git') or ''}"],
         [
             "exported",

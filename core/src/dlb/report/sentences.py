@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dlb.proof.certificate import Certificate, CheckResult, Divergent, Inapplicable
-from dlb.proof.findings import Finding
-from dlb.report import audit, files, port, workload
+from dlb.proof.findings import Finding, Unknown, vocabularies
+from dlb.report import audit, workload
 from dlb.report.common import RENDERERS
 
-__all__ = ["describe", "divergence_text", "inapplicable_groups", "sentence"]
+__all__ = ["describe", "divergence_text", "inapplicable_groups", "join", "sentence"]
 
 #: Modules that register their sentences when they are imported.
-_MODULES = (audit, files, port, workload)
+_MODULES = (audit, workload)
 #: Most sentences of a result in one line.
 _LISTED = 6
 
@@ -23,7 +23,11 @@ def sentence(finding: Finding, adapter: str) -> str:
     Args:
         adapter: name of the adapter in the sentence.
     """
-    return RENDERERS[type(finding.cause)](finding.cause, finding, adapter)
+    cause = finding.cause
+    if type(cause) not in RENDERERS:
+        vocabularies()
+    render = RENDERERS.get(type(cause)) or RENDERERS[Unknown]
+    return render(cause, finding, adapter)
 
 
 def describe(result: CheckResult) -> str:

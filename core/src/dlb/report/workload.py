@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dlb.proof.findings import Finding, workload
-from dlb.report.common import layer_text, number_of_steps, quoted, renders
+from dlb.proof.findings import Cause, Finding, workload
+from dlb.report.common import PLACES, layer_text, number_of_steps, quoted, renders, says
+from dlb_graph.comparing import read_facts, reduction
 
 __all__: list[str] = []
 
@@ -18,6 +19,23 @@ def _layer_differs(cause: workload.LayerDiffers, finding: Finding, adapter: str)
     return f"first layer past the tolerance: {layer_text(finding.layer, adapter)}"
 
 
+@renders(workload.Otherwise)
+def otherwise(cause: workload.Otherwise, finding: Finding | None = None, adapter: str = "") -> str:
+    """``exactly what is computed with epsilon = 0.001``."""
+    fields = [
+        f"{name} {value}" if isinstance(value, str) else f"{name} = {_plain(value)}"
+        for each in cause.fields
+        for name, value in each.items()
+    ]
+    return f"exactly what is computed with {', or '.join(fields)}"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    return list(value) if isinstance(value, tuple) else value
+
+
 @renders(workload.Clipping)
 def _clipping(cause: workload.Clipping, finding: Finding, adapter: str) -> str:
     acts = "is clipped" if cause.other < cause.norm else "is not clipped"
@@ -28,6 +46,9 @@ def _clipping(cause: workload.Clipping, finding: Finding, adapter: str) -> str:
         f"a gradient {what} {cause.norm:.2g} {acts} at {cause.other:.2g}; 'update' has the workload's "
         f"limit, {cause.limit:.2g}"
     )
+
+
+PLACES[workload.GradientsDiffer] = lambda cause: (cause.tensor, "")
 
 
 @renders(workload.GradientsDiffer)
@@ -58,12 +79,10 @@ def _extremes(cause: workload.Extremes, finding: Finding, adapter: str) -> str:
     return f"compared at {', '.join(_EXTREMES[kind] for kind in cause.kinds)}"
 
 
-@renders(workload.SmallerBatch)
-def _smaller_batch(cause: workload.SmallerBatch, finding: Finding, adapter: str) -> str:
-    return (
-        f"compared on {cause.samples} samples: a step of one worker has {cause.timed}, which take too "
-        "long in NumPy"
-    )
+says(
+    workload.SmallerBatch,
+    "compared on {samples} samples: a step of one worker has {timed}, which take too long in NumPy",
+)
 
 
 @renders(workload.Float32Baseline)
@@ -71,9 +90,7 @@ def _baseline(cause: workload.Float32Baseline, finding: Finding, adapter: str) -
     return f"ONNX Runtime on the canonical graph: {_distance(cause.distance)}"
 
 
-@renders(workload.ConstantLogits)
-def _constant(cause: workload.ConstantLogits, finding: Finding, adapter: str) -> str:
-    return "at these weights the logits are the same for every input"
+says(workload.ConstantLogits, "at these weights the logits are the same for every input")
 
 
 @renders(workload.DifferenceSteps)
@@ -114,59 +131,70 @@ def _error_multiple(cause: workload.ErrorMultiple, finding: Finding, adapter: st
     return f"{multiple} times {unit}; allowed {cause.allowed:.0f}"
 
 
-@renders(workload.TrainedNotFinite)
-def _not_finite(cause: workload.TrainedNotFinite, finding: Finding, adapter: str) -> str:
-    return "training ends in NaN or infinity, which cannot be compared"
-
-
-@renders(workload.Asynchronous)
-def _asynchronous(cause: workload.Asynchronous, finding: Finding, adapter: str) -> str:
-    return f"'{cause.strategy}' is asynchronous: it need not end as one worker does"
+says(workload.FoldedWeights, "batch normalisation folded into: {weights}")
+says(workload.TrainedNotFinite, "training ends in NaN or infinity, which cannot be compared")
+says(workload.Asynchronous, "'{strategy}' need not end as one worker does")
 
 
 @renders(workload.WorkersCompared)
 def _workers(cause: workload.WorkersCompared, finding: Finding, adapter: str) -> str:
-    return f"{cause.workers} workers, {number_of_steps(cause.steps)}"
+    told = "" if cause.gradients else ", gradients after the reduction are not told"
+    return f"{cause.workers} workers, {number_of_steps(cause.steps)}{told}"
 
 
-@renders(workload.WorkersDisagree)
-def _disagree(cause: workload.WorkersDisagree, finding: Finding, adapter: str) -> str:
-    return f"workers differ from each other in {', '.join(cause.tensors)}"
+@renders(reduction.ReductionDiffers)
+def _reduction(cause: reduction.ReductionDiffers, finding: Finding, adapter: str) -> str:
+    times, workers = cause.factor or 0.0, cause.workers
+    because = {
+        0.0: ": they are left out",
+        1 / workers: ": divided by the number of ranks once more",
+        2.0: ": added twice",
+        workers: f": added over {workers} ranks and not divided" + ", or twice" * (workers == 2),
+    }.get(times, "")
+    text = {
+        "own": "are not added over the ranks",
+        "peer": f"are those of rank {times:.0f}",
+        "part": f"are those of the part that rank {times:.0f} holds",
+        "masks_of_first": "have the dropout masks of rank 0 on every rank",
+        "factor": f"are {times:.3g} times the mean{because}",
+        "other": "are not the mean over the ranks",
+    }[cause.shape]
+    ranks = ", ".join(map(str, cause.ranks))
+    where = f"{', '.join(cause.tensors)} on rank {ranks}"
+    if not cause.step:
+        return f"{where}: gradients {text}"
+    text = {
+        "part": f"is that of the part that rank {times:.0f} holds",
+        "factor": f"is {times:.3g} times that of one worker" if times else "does not move them",
+    }.get(cause.shape, "is not that of one worker")
+    return f"{where}: the first step {text}"
 
 
-def _dropout(fault: str, finding: Finding, adapter: str) -> str:
-    return f"{fault}: {layer_text(finding.layer, adapter)}" if finding.layer else fault
+@renders(reduction.SharesDiffer)
+def _shares(cause: reduction.SharesDiffer, finding: Finding, adapter: str) -> str:
+    return (
+        f"step {cause.step}: rank {cause.rank} trains on samples {list(cause.samples)} of the batch; its "
+        f"share is {list(cause.expected)}"
+    )
+
+
+says(workload.WorkersDisagree, "workers differ from each other in {tensors}")
 
 
 @renders(workload.DropoutShape)
-def _dropout_shape(cause: workload.DropoutShape, finding: Finding, adapter: str) -> str:
-    return _dropout(dropout_text(cause), finding, adapter)
-
-
 @renders(workload.DropoutInEvaluation)
-def _in_evaluation(cause: workload.DropoutInEvaluation, finding: Finding, adapter: str) -> str:
-    return _dropout(dropout_text(cause), finding, adapter)
-
-
 @renders(workload.DropoutElement)
-def _element(cause: workload.DropoutElement, finding: Finding, adapter: str) -> str:
-    return _dropout(dropout_text(cause), finding, adapter)
-
-
 @renders(workload.DropoutBackward)
-def _backward(cause: workload.DropoutBackward, finding: Finding, adapter: str) -> str:
-    return _dropout(dropout_text(cause), finding, adapter)
+@renders(workload.DropoutCount)
+def _dropout(cause: Cause, finding: Finding, adapter: str) -> str:
+    fault = dropout_text(cause)
+    return f"{fault}: {layer_text(finding.layer, adapter)}" if finding.layer else fault
 
 
 @renders(workload.DropoutsCovered)
 def _covered(cause: workload.DropoutsCovered, finding: Finding, adapter: str) -> str:
     text = f"masks of the backward pass: {', '.join(cause.layers)}"
     return text + (f"; not seen in {', '.join(cause.left)}" if cause.left else "")
-
-
-@renders(workload.DropoutCount)
-def _count(cause: workload.DropoutCount, finding: Finding, adapter: str) -> str:
-    return _dropout(dropout_text(cause), finding, adapter)
 
 
 def dropout_text(cause: object) -> str:
@@ -178,7 +206,13 @@ def dropout_text(cause: object) -> str:
     if isinstance(cause, workload.DropoutBackward):
         return "the backward pass uses another mask than the forward pass"
     if isinstance(cause, workload.DropoutElement):
-        return f"an element is neither 0 nor its input / (1 - {cause.rate:g})"
+        if cause.factor is None or cause.share is None:
+            return f"an element is neither 0 nor its input / (1 - {cause.rate:g})"
+        dropped = f"{cause.share:.2g} of the elements are" if cause.share else "no element is"
+        return (
+            f"{dropped} 0, the others are {cause.factor:.4g} times their input, which should be "
+            f"{1 / (1 - cause.rate):.4g} times at the rate {cause.rate:g}"
+        )
     assert isinstance(cause, workload.DropoutCount)
     event = {
         "dropped": "dropped",
@@ -190,26 +224,24 @@ def dropout_text(cause: object) -> str:
     return f"{event} {cause.share:.4g} of the time, and should be {cause.expected:.4g}"
 
 
-@renders(workload.FewElements)
-def _few(cause: workload.FewElements, finding: Finding, adapter: str) -> str:
-    return f"too few elements reach {', '.join(cause.layers)} to tell how many are dropped"
+says(workload.FewElements, "too few elements reach {layers} to tell how many are dropped")
 
 
-@renders(workload.NodeIsLoss)
-def _loss(cause: workload.NodeIsLoss, finding: Finding, adapter: str) -> str:
+@renders(read_facts.NodeIsLoss)
+def _loss(cause: read_facts.NodeIsLoss, finding: Finding, adapter: str) -> str:
     node = f"node '{cause.node}' ({cause.operator})"
     if cause.operator == "ArgMax":
         return f"{node} chooses a class: the logits are what it reads"
     return f"{node} is what the loss begins with: the logits are what it reads"
 
 
-@renders(workload.LossChosen)
-def _loss_chosen(cause: workload.LossChosen, finding: Finding, adapter: str) -> str:
+@renders(read_facts.LossChosen)
+def _loss_chosen(cause: read_facts.LossChosen, finding: Finding, adapter: str) -> str:
     return f"'{cause.output}' is trained by {cause.loss.replace('_', ' ')} (--set loss.type gives another)"
 
 
-@renders(workload.StraightThrough)
-def _straight_through(cause: workload.StraightThrough, finding: Finding, adapter: str) -> str:
+@renders(read_facts.StraightThrough)
+def _straight_through(cause: read_facts.StraightThrough, finding: Finding, adapter: str) -> str:
     count = f"{cause.roundings} rounding{'s' if cause.roundings > 1 else ''}"
     by_sample = (
         "; each sample has scales of its own, as in a batch of one" if cause.by_sample else ""
@@ -217,8 +249,8 @@ def _straight_through(cause: workload.StraightThrough, finding: Finding, adapter
     return f"{count} of quantised numbers: the gradient is that of the identity (straight-through){by_sample}"
 
 
-@renders(workload.NarrowValues)
-def _narrow_values(cause: workload.NarrowValues, finding: Finding, adapter: str) -> str:
+@renders(read_facts.NarrowValues)
+def _narrow_values(cause: read_facts.NarrowValues, finding: Finding, adapter: str) -> str:
     more = f" and {cause.more} more" if cause.more else ""
     values = f"{quoted(cause.values)}{more}" if cause.values else "values inside its nodes"
     apart = "not finite" if cause.distance is None else f"moved by {cause.distance:.1e}"
@@ -229,8 +261,8 @@ def _narrow_values(cause: workload.NarrowValues, finding: Finding, adapter: str)
     )
 
 
-@renders(workload.AssumedValues)
-def _assumed_values(cause: workload.AssumedValues, finding: Finding, adapter: str) -> str:
+@renders(read_facts.AssumedValues)
+def _assumed_values(cause: read_facts.AssumedValues, finding: Finding, adapter: str) -> str:
     names = quoted(name for name, _ in cause.values)
     chosen = " ".join(f"--constant {name}={value:g}" for name, value in cause.values)
     return (
@@ -238,8 +270,8 @@ def _assumed_values(cause: workload.AssumedValues, finding: Finding, adapter: st
     )
 
 
-@renders(workload.ReadAs)
-def _read_as(cause: workload.ReadAs, finding: Finding, adapter: str) -> str:
+@renders(read_facts.ReadAs)
+def _read_as(cause: read_facts.ReadAs, finding: Finding, adapter: str) -> str:
     parts = [f"{name} = {size}" for name, size in cause.sizes]
     parts += [
         f"{name} = {size} (open in the file, --size gives another)" for name, size in cause.defaults
@@ -260,30 +292,26 @@ def _read_as(cause: workload.ReadAs, finding: Finding, adapter: str) -> str:
     return f"read with {'; '.join(parts)}"
 
 
-@renders(workload.RoundedExport)
-def _rounded_export(cause: workload.RoundedExport, finding: Finding, adapter: str) -> str:
-    return (
-        f"compared in float64, since float32 rounding makes an error of {cause.rounding:.1e} in this file; "
-        f"in ONNX Runtime it is {cause.error:.1e}"
-    )
+says(
+    workload.RoundedExport,
+    "compared in float64, since float32 rounding makes an error of {rounding:.1e} in this file; "
+    "in ONNX Runtime it is {error:.1e}",
+)
+says(
+    workload.MixedExport,
+    "the file is compared in float64; the model itself, which rounds more, has an error of "
+    "{error:.1e}, where rounding weights and inputs makes {rounding:.1e}",
+)
 
 
-@renders(workload.MixedExport)
-def _mixed_export(cause: workload.MixedExport, finding: Finding, adapter: str) -> str:
-    return (
-        "the file is compared in float64; the model itself, which rounds more, has an error of "
-        f"{cause.error:.1e}, where rounding weights and inputs makes {cause.rounding:.1e}"
-    )
-
-
-@renders(workload.RoundedWeights)
-def _rounded(cause: workload.RoundedWeights, finding: Finding, adapter: str) -> str:
+@renders(read_facts.RoundedWeights)
+def _rounded(cause: read_facts.RoundedWeights, finding: Finding, adapter: str) -> str:
     more = f" and {cause.more} more of {cause.total}" if cause.more else ""
     return f"rounded to float32 for what is run: {', '.join(cause.tensors)}{more}"
 
 
-@renders(workload.TiedWeights)
-def _tied(cause: workload.TiedWeights, finding: Finding, adapter: str) -> str:
+@renders(read_facts.TiedWeights)
+def _tied(cause: read_facts.TiedWeights, finding: Finding, adapter: str) -> str:
     return (
         f"{quoted([cause.layer])} multiplies by the table of {quoted([cause.owner])}: they are tied"
     )
@@ -293,8 +321,8 @@ def _tied(cause: workload.TiedWeights, finding: Finding, adapter: str) -> str:
 _LISTED_LAYERS = 4
 
 
-@renders(workload.SharedLayers)
-def _shared(cause: workload.SharedLayers, finding: Finding, adapter: str) -> str:
+@renders(read_facts.SharedLayers)
+def _shared(cause: read_facts.SharedLayers, finding: Finding, adapter: str) -> str:
     more = len(cause.layers) - _LISTED_LAYERS
     return (
         f"computed with the parameters of {quoted([cause.owner])}, which they share: "
@@ -302,7 +330,7 @@ def _shared(cause: workload.SharedLayers, finding: Finding, adapter: str) -> str
     )
 
 
-@renders(workload.SameNumbers)
-def _same(cause: workload.SameNumbers, finding: Finding, adapter: str) -> str:
+@renders(read_facts.SameNumbers)
+def _same(cause: read_facts.SameNumbers, finding: Finding, adapter: str) -> str:
     first, *rest_of_tensors = cause.tensors
     return f"{first} and {', '.join(rest_of_tensors)} are the same numbers, trained apart"

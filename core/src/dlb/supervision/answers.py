@@ -12,9 +12,9 @@ import msgspec
 
 from dlb.documents import plain
 from dlb.errors import WorkerError
-from dlb_worker.contract import Dropout
+from dlb_worker.contract import Dropout, ParameterDescription, UserLayer
 
-__all__ = ["ErrorAnswer", "Hello", "answer_as", "check_result", "is_progress"]
+__all__ = ["ErrorAnswer", "Hello", "LoadedModel", "answer_as", "check_result", "worth_reading"]
 
 #: Bytes of the facts that a worker states about itself, which every record keeps.
 MOST_FACTS = 1 << 20
@@ -113,6 +113,15 @@ class _Built(msgspec.Struct):
     layers: dict[str, str] = {}
 
 
+class LoadedModel(msgspec.Struct):
+    """The answer to ``load``."""
+
+    model: int
+    layers: list[UserLayer]
+    parameters: list[ParameterDescription]
+    input_shape: tuple[int, ...] | None = None
+
+
 class _Call(msgspec.Struct):
     layer: str
     inputs: int | None
@@ -152,6 +161,7 @@ class _Audited(msgspec.Struct):
     waited_again: Clock
     masks_unknown: str = ""
     changed: list[str] | None = None
+    placed: bool = False
 
 
 class _Phases(msgspec.Struct):
@@ -173,12 +183,13 @@ class _Peak(msgspec.Struct):
     rates: list[Seconds]
 
 
-#: Results of calls whose fields dlb reads. That of ``load`` is read where the model is.
+#: Results of calls whose fields dlb reads.
 _RESULTS: dict[str, type[msgspec.Struct]] = {
     "start": _Started,
     "describe": _Described,
     "plan": _Plan,
     "build": _Built,
+    "load": LoadedModel,
     "forward": _Forward,
     "train": _Trained,
     "begin_training": _Begun,
@@ -228,10 +239,19 @@ def check_result(call: str, said: Any, adapter: str) -> dict[str, Any]:
     return result
 
 
-def is_progress(event: dict[str, Any]) -> bool:
-    """Whether an event says how far a training is; one that does not is only a sign of life."""
-    step, loss = event.get("step"), event.get("loss")
-    return isinstance(step, int) and isinstance(loss, (int, float)) and 0 <= step < 2**63
+def worth_reading(message: dict[str, Any]) -> dict[str, Any] | None:
+    """What somebody waits for in a message: an answer, or how far a training is.
+
+    Returns:
+        the answer; ``event``, and ``step`` and ``loss`` if they are numbers; None for a sign of life.
+    """
+    if message.get("event") != "progress":
+        return message if "id" in message else None
+    step, loss = message.get("step"), message.get("loss")
+    is_number = isinstance(loss, float) or (isinstance(loss, int) and abs(loss) < 2**63)
+    if is_number and isinstance(step, int) and 0 <= step < 2**63:
+        return {"event": "progress", "step": step, "loss": loss}
+    return {"event": "progress"}
 
 
 def _broken(what: str, reason: str, adapter: str) -> WorkerError:

@@ -1,4 +1,4 @@
-"""Those who connect to a supervisor and have not said hello yet: any process of the machine can.
+"""Those who connect to a supervisor and have not said hello yet: by TCP, any process of the machine can.
 
 All are listened to at once, each within limits, so that none holds or ends a run.
 """
@@ -6,25 +6,43 @@ All are listened to at once, each within limits, so that none holds or ends a ru
 from __future__ import annotations
 
 import contextlib
+import secrets
 import selectors
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 
-__all__ = ["Callers"]
+__all__ = ["HOST", "Callers", "open_doors"]
+
+HOST = "127.0.0.1"
 
 #: Whoever connects must have said hello by then, in at most so many bytes; so many may be about to.
 HELLO_SECONDS, HELLO_BYTES, MOST_CALLERS = 10.0, 4096, 128
 
 
+def open_doors(folder: Path) -> list[socket.socket]:
+    """Sockets that listen: one on the loopback interface and, if possible, one in a private folder."""
+    doors = [socket.create_server((HOST, 0))]
+    # Not every system has such sockets, and none has them at long paths.
+    with contextlib.suppress(AttributeError, OSError):
+        path = folder / f"door-{secrets.token_hex(4)}"
+        doors.append(socket.create_server(str(path), family=socket.AF_UNIX))
+    return doors
+
+
 @dataclass
 class _Caller:
-    """A connection, when it must have said hello by :func:`time.monotonic`, and what it has said."""
+    """A connection, when it must have said hello by :func:`time.monotonic`, and what it has said.
+
+    One is private if no other user could make it.
+    """
 
     connection: socket.socket
     deadline: float
+    is_private: bool
     said: bytearray = field(default_factory=bytearray)
 
     def read(self) -> bytes | None:
@@ -47,13 +65,14 @@ class _Caller:
 
 
 class Callers:
-    """The connections of a listening socket; a context manager, which closes those that are left."""
+    """The connections of listening sockets; a context manager, which closes those that are left."""
 
-    def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
-        listener.setblocking(False)
+    def __init__(self, listeners: Sequence[socket.socket]) -> None:
+        self._listeners = listeners
         self._selector = selectors.DefaultSelector()
-        self._selector.register(listener, selectors.EVENT_READ)
+        for listener in listeners:
+            listener.setblocking(False)
+            self._selector.register(listener, selectors.EVENT_READ)
         self._callers: dict[int, _Caller] = {}
 
     def __enter__(self) -> Callers:
@@ -86,8 +105,9 @@ class Callers:
                     yield connection, line
                 else:
                     self.hang_up(connection)
-        if self._listener.fileno() in ready:
-            self._accept()
+        for listener in self._listeners:
+            if listener.fileno() in ready:
+                self._accept(listener)
         now = time.monotonic()
         for number in [each for each, caller in self._callers.items() if now > caller.deadline]:
             self.hang_up(self._forget(number))
@@ -100,17 +120,19 @@ class Callers:
             connection.recv(HELLO_BYTES)
         connection.close()
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         # Until none is left, or one is more than this process may have open.
         with contextlib.suppress(OSError):
             for _ in range(MOST_CALLERS // 4):
-                connection, _ = self._listener.accept()
+                connection, _ = listener.accept()
                 connection.setblocking(False)
                 if len(self._callers) == MOST_CALLERS:
-                    self.hang_up(self._forget(next(iter(self._callers))))
-                self._callers[connection.fileno()] = _Caller(
-                    connection, time.monotonic() + HELLO_SECONDS
-                )
+                    # Whoever comes by the private socket is of this user, and stays.
+                    oldest = min(self._callers, key=lambda number: self._callers[number].is_private)
+                    self.hang_up(self._forget(oldest))
+                deadline = time.monotonic() + HELLO_SECONDS
+                is_private = listener.family != socket.AF_INET
+                self._callers[connection.fileno()] = _Caller(connection, deadline, is_private)
                 self._selector.register(connection, selectors.EVENT_READ)
 
     def _forget(self, number: int) -> socket.socket:

@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from dlb import interrupts
+from dlb import interrupts, places
 from dlb.errors import (
     DlbError,
     RequestError,
@@ -35,21 +35,18 @@ from dlb.errors import (
     WorkerRaised,
 )
 from dlb.supervision import processes
-from dlb.supervision.answers import ErrorAnswer, Hello, answer_as, check_result, is_progress
-from dlb.supervision.callers import Callers
+from dlb.supervision.answers import ErrorAnswer, Hello, answer_as, check_result, worth_reading
+from dlb.supervision.callers import HOST, Callers, open_doors
 from dlb_worker import protocol
 
 __all__ = ["Group", "Launch", "worker_group"]
 
-HOST = "127.0.0.1"
-#: Every process must have connected by then.
-ARRIVAL_SECONDS = 60.0
 #: A process that answers calls sends a message every second. After this silence it counts as hung.
 SILENCE_SECONDS = 10.0
 #: During the import of a framework, one C call can hold Python's lock for longer.
 IMPORT_SILENCE_SECONDS = 90.0
-#: Characters of a worker's message that are shown.
-MOST_SAID = 2000
+#: Characters of a worker's message that are shown; messages that wait to be read.
+MOST_SAID, MOST_UNREAD = 2000, 1000
 #: Time between two checks of the processes.
 CHECK_SECONDS = 0.2
 #: After an error, time to detect the death of a peer that caused it.
@@ -69,7 +66,7 @@ class Launch:
         threads: threads of OpenMP and BLAS, set before any import.
         strategy, workers: the distributed strategy and its worker processes; "" and 1 for none.
         device: the device, which the strategy's plan receives.
-        call_seconds: a call without an answer or progress for this time has hung.
+        call_seconds: a start, or a call without an answer or progress, that takes this time has hung.
         stop: once set, waiting ends as with an interrupt. Ctrl-C itself reaches only the main thread.
         name: what messages call it, if there are several groups of one adapter.
         variables: environment variables of the processes, beside those of this process.
@@ -100,6 +97,7 @@ class Member:
     Attributes:
         process: the process that was started for it; a launcher is that of all workers.
         own: the process that says that it does the work, if it descends from ``process``.
+        refused: why what it sent was no message; nobody listens to it any more.
     """
 
     role: str
@@ -109,6 +107,7 @@ class Member:
     own: psutil.Process | None = None
     connection: socket.socket | None = None
     heard: float = field(default_factory=time.monotonic)
+    refused: str = ""
 
     @property
     def pid(self) -> int:
@@ -126,8 +125,8 @@ class Group:
         self.launch = launch
         self.members: list[Member] = []
         self._events: queue.Queue[tuple[Member, dict[str, Any] | None]] = queue.Queue()
-        self._token = secrets.token_hex(16)
-        self._listener = socket.create_server((HOST, 0))
+        self._token, self._mark = secrets.token_hex(16), secrets.token_hex(16)
+        self._doors = open_doors(launch.scratch)
         self._started: list[subprocess.Popen[bytes]] = []
         self._calls = 0
 
@@ -184,7 +183,10 @@ class Group:
             # They would make the worker import packages of this environment.
             if name not in ("PYTHONPATH", "PYTHONHOME", "__PYVENV_LAUNCHER__")
         }
-        host, port = self._listener.getsockname()[:2]
+        if self.launch.python.is_relative_to(places.environments_home()):
+            # What an environment of dlb's own imports is compiled once, and not in each of its processes.
+            inherited.pop("PYTHONDONTWRITEBYTECODE", None)
+        public, *private = [door.getsockname() for door in self._doors]
         return {
             **inherited,
             **self.launch.variables,
@@ -195,15 +197,17 @@ class Group:
             "TMPDIR": str(self.launch.scratch),
             "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",
-            "DLB_SUPERVISOR": f"{host}:{port}",
+            "DLB_SUPERVISOR": f"{public[0]}:{public[1]}",
+            "DLB_SOCKET": "".join(private),
             "DLB_TOKEN": self._token,
+            processes.MARK: self._mark,
         }
 
     def _gather(self, expected: list[Member]) -> None:
         """Wait until each process has said hello."""
         waiting = {(member.role, member.rank): member for member in expected}
-        deadline = time.monotonic() + ARRIVAL_SECONDS
-        with Callers(self._listener) as callers:
+        deadline = time.monotonic() + self.launch.call_seconds
+        with Callers(self._doors) as callers:
             while waiting:
                 self._check_stop()
                 for member in waiting.values():
@@ -211,19 +215,25 @@ class Group:
                 if time.monotonic() > deadline:
                     names = ", ".join(str(member) for member in waiting.values())
                     raise WorkerHung(
-                        f"{names} never reported within {ARRIVAL_SECONDS:.0f} s",
+                        f"{names} never reported within {self.launch.call_seconds:.0f} s",
                         adapter=self.launch.label,
                         log=next(iter(waiting.values())).log,
                     )
                 for connection, line in callers.hear(CHECK_SECONDS):
-                    process = self._greet(line, waiting)
+                    process = self._greet(connection, line, waiting)
                     if process is None:
                         callers.hang_up(connection)
                     else:
                         self._take(process, connection)
-        self._listener.close()
+        self._close_doors()
 
-    def _greet(self, line: bytes, waiting: dict[tuple[str, int], Member]) -> Member | None:
+    def _close_doors(self) -> None:
+        for door in self._doors:
+            door.close()
+
+    def _greet(
+        self, connection: socket.socket, line: bytes, waiting: dict[tuple[str, int], Member]
+    ) -> Member | None:
         """The process that said hello; None for one that does not know the token, or is not expected.
 
         Raises:
@@ -246,7 +256,8 @@ class Group:
         member = waiting.pop((said.role, said.rank), None)
         if member is not None:
             # Only a process of ours is looked at, or ended, whatever number was named.
-            member.own = processes.started_by(member.process, said.pid)
+            number = processes.number_of_peer(connection) or said.pid
+            member.own = processes.started_by(member.process, number)
         return member
 
     def _take(self, member: Member, connection: socket.socket) -> None:
@@ -257,10 +268,17 @@ class Group:
         threading.Thread(target=self._listen, args=(member, stream), daemon=True).start()
 
     def _listen(self, member: Member, stream: Any) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        try:
             for message in protocol.messages(stream):
                 member.heard = time.monotonic()
-                self._events.put((member, message))
+                # Who sends more than anybody reads takes no memory, and hides no answer.
+                read = worth_reading(message)
+                if read and self._events.qsize() < MOST_UNREAD * (1 + ("id" in read)):
+                    self._events.put((member, read))
+        except ValueError as error:
+            member.refused = str(error)[:MOST_SAID]
+        except OSError:
+            pass
         self._events.put((member, None))
 
     # --- calling -------------------------------------------------------------------------
@@ -342,7 +360,7 @@ class Group:
                 self._handle_disconnect(member)
             elif message.get("event") == "progress":
                 last_progress = time.monotonic()
-                if on_progress is not None and member.rank == 0 and is_progress(message):
+                if on_progress is not None and member.rank == 0 and "step" in message:
                     on_progress(message)
             elif isinstance(number := message.get("id"), int) and number in calls:
                 if "error" in message:
@@ -391,6 +409,12 @@ class Group:
             self._report_death(member)
 
     def _handle_disconnect(self, member: Member) -> None:
+        if member.refused:
+            raise WorkerError(
+                f"{member} sent a line that is no message: {member.refused}",
+                adapter=self.launch.label,
+                log=member.log,
+            )
         if member.role != "worker":
             with contextlib.suppress(subprocess.TimeoutExpired):
                 member.process.wait(2)
@@ -439,9 +463,9 @@ class Group:
             self._close()
 
     def _close(self) -> None:
-        self._listener.close()
+        self._close_doors()
         own = [member.own for member in self.members if member.own is not None]
-        processes.end_all(self._started, own)
+        processes.end_all(self._started, own, self._mark)
         for member in self.members:
             if member.connection is not None:
                 member.connection.close()

@@ -6,26 +6,32 @@ import contextlib
 import os
 import signal
 import socket
+import struct
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
-from dlb.regular_files import read_end
+from dlb_graph.regular_files import read_end
 
 __all__ = [
+    "MARK",
     "end_all",
     "free_ports",
     "how_it_ended",
     "is_stopped",
     "last_lines",
+    "number_of_peer",
     "spawn",
     "started_by",
 ]
 
 #: Time to wait until a killed process has ended.
 KILL_SECONDS = 10.0
+#: The environment variable that processes of a run have, and whatever these start.
+MARK = "DLB_MARK"
 
 
 def spawn(
@@ -64,8 +70,21 @@ def started_by(started: subprocess.Popen[bytes], pid: int) -> psutil.Process | N
     return process if own else None
 
 
+def number_of_peer(connection: socket.socket) -> int:
+    """The number of the process at the other end of a Unix socket, as the kernel knows it; 0 if it does not.
+
+    In a PID namespace of its own, that process has another number for itself.
+    """
+    if connection.family == socket.AF_INET or not hasattr(socket, "SO_PEERCRED"):
+        return 0
+    about = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", about)[0])
+
+
 def end_all(
-    started: Iterable[subprocess.Popen[bytes]], more: Iterable[psutil.Process] = ()
+    started: Iterable[subprocess.Popen[bytes]],
+    more: Iterable[psutil.Process] = (),
+    mark: str = "",
 ) -> None:
     """Kill processes, their sessions and their descendants, and wait until they have ended.
 
@@ -75,6 +94,8 @@ def end_all(
     Args:
         started: processes that :func:`spawn` started.
         more: processes that :func:`started_by` knew as theirs; they may have lost their parents since.
+        mark: what they have as :data:`MARK`, daemons included, which leave their session and their parents;
+            "" for none.
     """
     # The number of a process that has been waited for is free once its session is empty. If there is a process
     # of that number, it is another's.
@@ -104,6 +125,24 @@ def end_all(
         with contextlib.suppress(subprocess.TimeoutExpired):
             leader.wait(KILL_SECONDS)
     psutil.wait_procs(list(by_pid.values()), timeout=KILL_SECONDS)
+    # What was just ended may have started more.
+    deadline = time.monotonic() + KILL_SECONDS
+    while mark and time.monotonic() < deadline and (left := _marked(mark)):
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, timeout=1)
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    """Every process that was started with a mark in its environment, and has not ended."""
+    marked = []
+    for process in psutil.process_iter():
+        # Others' processes, and those that have ended, show none.
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(MARK) == mark:
+                marked.append(process)
+    return marked
 
 
 def _in_sessions(leaders: set[int]) -> Iterator[psutil.Process]:

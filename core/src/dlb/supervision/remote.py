@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.errors import UnsupportedError, WorkerError
-from dlb.regular_files import open_regular, read_numbers
 from dlb.supervision.group import Group, Progress
-from dlb.workload import Workload, infer_shapes, learning_rate
-from dlb.workload.lower import lower
+from dlb_graph.regular_files import open_regular, read_numbers
+from dlb_graph.workload import Workload, infer_shapes, learning_rate
+from dlb_graph.workload.lower import lower
 from dlb_worker.arrays import WEIGHTS_READ, no_room
-from dlb_worker.parts import in_parts, mean_gradients
+from dlb_worker.parts import in_parts, mean_gradients, shares
+from dlb_worker.placement import assemble
 
 __all__ = [
     "ClockReading",
@@ -69,14 +70,19 @@ class Trained:
         untold_seconds: float64 [steps], what a step took until its loss was read, less ``step_seconds``;
             the largest of any worker. 0 if it was not asked for.
         accounted_seconds: float64 [workers, steps], all that a step took by the worker's own words.
-        losses: float64 [steps], the mean over workers.
+        losses: float64 [steps], the mean over samples of all workers.
         facts: the facts that each worker returned, by rank.
     """
 
     def __init__(
-        self, facts: list[dict[str, Any]], arrays: list[dict[str, Array]], steps: int, adapter: str
+        self,
+        facts: list[dict[str, Any]],
+        arrays: list[dict[str, Array]],
+        steps: int,
+        adapter: str,
+        shares: tuple[int, ...],
     ) -> None:
-        """Check what each worker wrote of ``steps`` steps.
+        """Check what each worker wrote of ``steps`` steps, in which it had so many samples.
 
         Raises:
             WorkerError: a series has another length, or holds a time that no clock shows.
@@ -94,7 +100,8 @@ class Trained:
                 for own, more in zip(arrays, untold, strict=True)
             ]
         )
-        self.losses = np.mean([own["losses"] for own in arrays], axis=0)
+        weights = shares if len(set(shares)) > 1 else None
+        self.losses = np.average([own["losses"] for own in arrays], axis=0, weights=weights)
 
 
 def _check_costs(arrays: Mapping[str, Array], steps: int, adapter: str) -> None:
@@ -116,10 +123,10 @@ def _check_costs(arrays: Mapping[str, Array], steps: int, adapter: str) -> None:
         if (np.abs(arrays[name]) > LONGEST_SECONDS).any():
             raise wrong(f"'{name}' holds more than {LONGEST_SECONDS:g} s")
     if not (arrays["step_seconds"] >= SHORTEST_SECONDS).all():
-        step = int(np.argmin(arrays["step_seconds"]))
+        step = int(np.argmin(arrays["step_seconds"] >= SHORTEST_SECONDS))
         raise wrong(f"step {step} took {arrays['step_seconds'][step]:.3g} s")
     if not (arrays["data_seconds"] >= 0).all():
-        step = int(np.argmin(arrays["data_seconds"]))
+        step = int(np.argmin(arrays["data_seconds"] >= 0))
         raise wrong(f"step {step} waited {arrays['data_seconds'][step]:.3g} s for its batch")
 
 
@@ -211,9 +218,9 @@ class RemoteTraining:
     """
 
     def __init__(
-        self, group: Group, steps: int, begun: ClockReading, on_progress: Progress | None
+        self, model: RemoteModel, steps: int, begun: ClockReading, on_progress: Progress | None
     ) -> None:
-        self.group, self.steps, self.done = group, steps, 0
+        self.group, self.shares, self.steps, self.done = model.group, model.shares, steps, 0
         self.clocks = [begun]
         self.taken: list[Taken] = []
         self._on_progress = on_progress
@@ -259,6 +266,10 @@ class RemoteTraining:
         )
         self.taken.append(Taken(self.done, 1, time.monotonic() - before, audited=True))
         self.done += 1
+        if read[0].get("placed"):
+            arrays = [read_arrays(self.group, path) for path in paths]
+            for path, marks, own in zip(paths, assemble(arrays), arrays, strict=True):
+                write_arrays(path, {**own, **marks})
         return paths, read
 
     def end(self) -> Trained:
@@ -270,7 +281,7 @@ class RemoteTraining:
         arrays = [read_arrays(self.group, path) for path in paths]
         for own in arrays:
             own["untold_seconds"]  # must be there
-        return Trained(facts, arrays, self.steps, self.group.launch.label)
+        return Trained(facts, arrays, self.steps, self.group.launch.label, self.shares)
 
 
 class RemoteModel:
@@ -287,6 +298,7 @@ class RemoteModel:
         masks: Mapping[str, Array] | None = None,
         variant: Mapping[str, str] | None = None,
         seed: int = 0,
+        first_row: int = 0,
     ) -> None:
         """Build the model in every worker.
 
@@ -300,12 +312,18 @@ class RemoteModel:
                 many rows as any batch. Each worker's rows start at its part of the step.
             variant: the adapter's choices that differ from their default.
             seed: seeds the randomness that belongs to the model.
+            first_row: the row of the masks that the step's first sample has.
         """
         self.group = group
         self.workload = workload
         self.dtype = dtype
         self.batch_size = batch_size
-        self.per_worker_batch = batch_size // group.launch.workers
+        parts = workload.optimizer.accumulate
+        #: How many samples of a batch each worker has, and the largest of these.
+        self.shares = shares(batch_size, len(group.workers), parts)
+        self.per_worker_batch = self.shares[0]
+        starts = np.cumsum((0, *self.shares))
+        self._cuts, equal = starts[1:-1], len(set(self.shares)) == 1
         self.last = workload.model.nodes[-1].name
         weights_path = self._path()
         write_arrays(weights_path, weights)
@@ -313,18 +331,22 @@ class RemoteModel:
             "workload": lower(workload).document(),
             "weights": str(weights_path),
             "dtype": dtype,
-            "batch_size": self.per_worker_batch,
             "variant": dict(variant or {}),
             "seed": seed,
         }
-        paths = [self._path() for _ in range(group.launch.workers)] if masks else []
+        paths = [self._path() for _ in self.shares] if masks else []
         for rank, path in enumerate(paths):
-            shift = -rank * self.per_worker_batch
-            rolled = {name: np.roll(mask, shift, 0) for name, mask in (masks or {}).items()}
-            write_arrays(path, rolled)
-        built = group.call(
-            "build", lambda rank: {**arguments, "masks": str(paths[rank]) if paths else ""}
-        )[0]
+            row = first_row + starts[rank]
+            write_arrays(path, {name: np.roll(m, -row, 0) for name, m in (masks or {}).items()})
+
+        def of_worker(rank: int) -> dict[str, Any]:
+            own = {"batch_size": self.shares[rank], "masks": str(paths[rank]) if paths else ""}
+            # Older workers, which have equal shares alone, do not know the word.
+            if not equal:
+                own["share"] = self.shares[rank] * len(self.shares) / batch_size
+            return {**arguments, **own}
+
+        built = group.call("build", of_worker)[0]
         for path in (weights_path, *paths):  # the weights of a large network need much space
             path.unlink()
         self.number = built["model"]
@@ -339,25 +361,26 @@ class RemoteModel:
         """Parameters and states of every worker, by rank."""
         return [
             {name: array for name, array in arrays.items() if not name.startswith("optimizer/")}
-            for arrays in self._fetch("weights", {})
+            for arrays in self.weights_and_state()
         ]
+
+    def weights_and_state(self) -> list[dict[str, Array]]:
+        """As :meth:`weights`, and the optimizer's state as ``optimizer/NAME``."""
+        return self._fetch("weights", {})
 
     def load_weights(self, weights: Mapping[str, Array]) -> None:
         """Set parameters and states of every worker, by ``layer.parameter``."""
-        paths = [self._path() for _ in range(self.group.launch.workers)]
+        paths = [self._path() for _ in self.shares]
         for path in paths:
             write_arrays(path, weights)
         self.group.call(
             "set_weights", lambda rank: {"model": self.number, "weights": str(paths[rank])}
         )
 
-    def optimizer_state(self) -> dict[str, Array]:
-        """The optimizer's state in worker 0, by ``layer.parameter.slot``."""
-        return {
-            name.removeprefix("optimizer/"): array
-            for name, array in self._fetch("weights", {})[0].items()
-            if name.startswith("optimizer/")
-        }
+    def weights_and_slots(self) -> dict[str, Array]:
+        """Parameters and states in worker 0, and the optimizer's state by ``layer.parameter.slot``."""
+        arrays = self.weights_and_state()[0]
+        return {name.removeprefix("optimizer/"): array for name, array in arrays.items()}
 
     def forward(
         self, inputs: Array, *, training: bool = False, layers: Sequence[str] = ()
@@ -439,7 +462,7 @@ class RemoteModel:
         observe: bool = False,
         on_progress: Progress | None = None,
     ) -> Trained:
-        """Train on the rows of ``order``; each worker trains on an equal part of every row.
+        """Train on the rows of ``order``; each worker trains on its share of every row.
 
         Args:
             data: .npz file with ``inputs`` and ``labels``.
@@ -457,9 +480,8 @@ class RemoteModel:
         facts = self.group.call(
             "train", lambda rank: {**arguments[rank], "to": str(to[rank])}, on_progress
         )
-        return Trained(
-            facts, [self._read(path) for path in to], len(order), self.group.launch.label
-        )
+        arrays = [read_arrays(self.group, path) for path in to]
+        return Trained(facts, arrays, len(order), self.group.launch.label, self.shares)
 
     def begin_training(
         self,
@@ -476,7 +498,7 @@ class RemoteModel:
         arguments = self._training(data, order, crops, input_mode, 0, observe, steps)
         before = time.monotonic()
         begun = self.group.call("begin_training", lambda rank: arguments[rank])
-        return RemoteTraining(self.group, len(order), ClockReading.of(before, begun), on_progress)
+        return RemoteTraining(self, len(order), ClockReading.of(before, begun), on_progress)
 
     def _training(
         self,
@@ -490,11 +512,10 @@ class RemoteModel:
     ) -> list[dict[str, Any]]:
         """Each worker's arguments; the rows of the order are written for each."""
         rows = {"order": order} if crops is None else {"order": order, "crops": crops}
-        workers = self.group.launch.workers
-        by_worker = {name: np.split(array, workers, axis=1) for name, array in rows.items()}
+        by_worker = {name: np.split(array, self._cuts, axis=1) for name, array in rows.items()}
         optimizer, schedule = self.workload.optimizer, self.workload.schedule
         rates = np.array([learning_rate(optimizer, schedule, number) for number in numbers])
-        paths = [self._path() for _ in range(workers)]
+        paths = [self._path() for _ in self.shares]
         for rank, path in enumerate(paths):
             own = {name: np.ascontiguousarray(rows[rank]) for name, rows in by_worker.items()}
             write_arrays(path, {**own, "rates": rates})
@@ -555,12 +576,10 @@ class RemoteModel:
         Raises:
             UnsupportedError: what was written is not a file.
         """
-        arguments = [{"model": self.number, "to": str(to)}]
-        arguments += [
-            {"model": self.number, "to": str(self._path(".onnx"))}
-            for _ in range(self.group.launch.workers - 1)
-        ]
-        result = self.group.call("export", lambda rank: arguments[rank])[0]
+        paths = [to, *(self._path(".onnx") for _ in self.shares[1:])]
+        result = self.group.call(
+            "export", lambda rank: {"model": self.number, "to": str(paths[rank])}
+        )[0]
         check_exported(to)
         return result
 
@@ -574,19 +593,18 @@ class RemoteModel:
         self, call: str, arguments: Mapping[str, Any], on_progress: Progress | None = None
     ) -> tuple[list[dict[str, Any]], list[dict[str, Array]]]:
         """As :meth:`_fetch`; returns each worker's result too."""
-        paths = [self._path() for _ in range(self.group.launch.workers)]
+        paths = [self._path() for _ in self.shares]
         results = self.group.call(
             call,
             lambda rank: {"model": self.number, **arguments, "to": str(paths[rank])},
             on_progress,
         )
-        return results, [self._read(path) for path in paths]
+        arrays = [read_arrays(self.group, path) for path in paths]
+        assemble(arrays)
+        return results, arrays
 
     def _path(self, suffix: str = ".npz") -> Path:
         return scratch_file(self.group, suffix)
-
-    def _read(self, path: Path) -> dict[str, Array]:
-        return read_arrays(self.group, path)
 
 
 def scratch_file(group: Group, suffix: str = ".npz") -> Path:

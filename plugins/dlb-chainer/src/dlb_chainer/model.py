@@ -143,6 +143,7 @@ class ChainerModel(ChainerParameters, BuiltModel):
         super().__init__(request.dtype, request.device)
         self.workload = request.workload
         self.batch_size = request.batch_size
+        self.share = request.share
         self.masks = {name: self.native(mask) for name, mask in request.masks.items()}
         with chainer.using_config("dtype", self.type):
             self.network = Network(request.workload.model, self.masks)
@@ -223,7 +224,8 @@ class ChainerModel(ChainerParameters, BuiltModel):
         for part, targets in in_parts(parts, inputs, labels):
             loss = mean_loss(self.network(part), targets, self.workload.loss)
             yield "forward", loss.array
-            (loss / parts if parts > 1 else loss).backward()
+            weight = self.share / parts
+            (loss if weight == 1 else loss * weight).backward()
             yield "backward", loss.array
             # The array, for a variable would keep the whole graph alive through the next part or step.
             losses.append(loss.array)

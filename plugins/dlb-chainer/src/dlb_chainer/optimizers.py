@@ -1,4 +1,4 @@
-"""Chainer's optimizers, brought to the definitions of :mod:`dlb.workload.optimizers`."""
+"""Chainer's optimizers, brought to the definitions of :mod:`dlb_graph.optimizers`."""
 
 from __future__ import annotations
 

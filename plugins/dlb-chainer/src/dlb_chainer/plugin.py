@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dlb_chainer.registry import LAYERS
 from dlb_worker.adapter import Adapter, Strategy, lazy_method
-from dlb_worker.contract import LaunchPlan, PlanRequest, Process
+from dlb_worker.contract import CASES, LaunchPlan, PlanRequest, Process
 from dlb_worker.errors import UnsupportedError
 
 
@@ -19,6 +19,7 @@ class ChainerMN(Strategy):
     frameworks = ("chainer",)
     synchronous = True
     backends = ("mpi",)
+    cases = tuple(case for case in CASES if case != "global_statistics")
     join = lazy_method("dlb_chainer.strategy", "ChainerMNSession")
 
     def plan(self, request: PlanRequest) -> LaunchPlan:
@@ -47,7 +48,7 @@ class ChainerAdapter(Adapter):
     title = "Chainer"
     distribution = "dlb-chainer"
     framework = ("chainer",)
-    contract = (2, 0)
+    contract = (2, 1)
     layers = LAYERS
     optimizers = {
         "sgd": "native: SGD, MomentumSGD, WeightDecay; the velocity, which Chainer keeps times the "
@@ -90,6 +91,7 @@ class ChainerAdapter(Adapter):
         "shared_layers",
         "three_axes",
         "tied_weights",
+        "unequal_shares",
         "user_models",
         "weight_decay_on",
     )

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import chainer
+
 # Importing it initialises MPI.
 import chainermn
+import numpy as np
 from mpi4py import MPI
 
+from dlb_chainer.framework import host_copy
+from dlb_chainer.modules import Part
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import StrategySession
 
@@ -15,8 +20,8 @@ from dlb_worker.native import StrategySession
 class ChainerMNSession(StrategySession):
     """``distribute`` takes (chain, optimizer set up on it) and returns (chain, wrapped optimizer).
 
-    The communicator averages gradients over workers; each worker has an equal share of the global batch,
-    so the mean of their means is the global mean.
+    The communicator averages gradients over workers. The model multiplies its loss by
+    ``BuildRequest.share``, so the mean of the workers' means is the global mean.
     """
 
     def __init__(self, rank: int, workers: int) -> None:
@@ -31,10 +36,27 @@ class ChainerMNSession(StrategySession):
 
     def distribute(self, native: Any) -> Any:
         network, optimizer = native
+        self.reduced: dict[int, np.ndarray] | None = None
+        if next(network.params()).dtype == np.float64:  # a model of the proof: copies take time
+            optimizer.add_hook(self.keep, "dlb_reduced", timing="pre")
+            optimizer._hookable._pre_update_hooks.move_to_end("dlb_reduced", last=False)
         optimizer = chainermn.create_multi_node_optimizer(optimizer, self.communicator)
         # The first update only gives every worker the weights of rank 0.
         optimizer.update()
         return network, optimizer
+
+    def keep(self, optimizer: chainer.Optimizer) -> None:
+        """A hook between the mean over workers and what clips and updates: keep the gradients."""
+        found = ((each, each.grad) for each in optimizer.target.params())
+        self.reduced = {id(each): host_copy(grad) for each, grad in found if grad is not None}
+
+    def gradient_after_reduction(self, native: Any) -> np.ndarray:
+        whole, rows = (native.whole, native.rows) if isinstance(native, Part) else (native, ...)
+        if self.reduced is None:
+            raise UnsupportedError("gradients after the reduction are kept in float64 alone")
+        found = self.reduced.get(id(whole))
+        array: np.ndarray = np.zeros_like(host_copy(whole.array)) if found is None else found
+        return array[rows]
 
     def leave(self) -> None:
         self.communicator.finalize()

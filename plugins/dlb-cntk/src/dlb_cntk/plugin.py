@@ -11,7 +11,7 @@ class CntkAdapter(Adapter):
     title = "CNTK"
     distribution = "dlb-cntk"
     framework = ("cntk",)
-    contract = (2, 0)
+    contract = (2, 1)
     layers = LAYERS
     optimizers = {
         "sgd": "native: the velocity, which has the rate in it, is scaled when the rate changes; "

@@ -125,6 +125,8 @@ class MXNetModel(MXNetParameters, BuiltModel):
     def __init__(self, request: BuildRequest, *, compile: str) -> None:
         self.workload = request.workload
         self.batch_size = request.batch_size
+        #: By what sums over samples are divided, and by the number of workers.
+        self.divisor = request.batch_size / request.share
         self.dtype = request.dtype
         self.context = context(request.device)
         self.network = Network(request.workload.model, request.dtype, request.masks)
@@ -170,7 +172,7 @@ class MXNetModel(MXNetParameters, BuiltModel):
             ]
         self.pieces = [list(_pieces(gradients)) for gradients in self.clipped]
         # Gradients are sums over samples and workers. A step changes the optimizer's factor.
-        self.share = self.optimizer.rescale_grad / self.batch_size
+        self.share = self.optimizer.rescale_grad / self.divisor
 
     def _trained(self) -> list[Parameter]:
         """The native parameters that are trained, as the optimizer numbers them.
@@ -247,9 +249,9 @@ class MXNetModel(MXNetParameters, BuiltModel):
                 self._clip(to_norm)
             else:
                 self._limit(optimizer.clip_value / self.share)
-            self.trainer.update(self.batch_size)
+            self.trainer.update(self.divisor)
         else:
-            self.trainer.step(self.batch_size)
+            self.trainer.step(self.divisor)
         yield "update", MeanLoss(mx.nd.add_n(*losses) / len(losses) if losses[1:] else losses[0])
 
     def _clear_sums(self) -> None:

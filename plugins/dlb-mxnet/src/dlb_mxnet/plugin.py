@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from dlb_mxnet.registry import LAYERS
 from dlb_worker.adapter import Adapter, Strategy, lazy_method
-from dlb_worker.contract import LaunchPlan, PlanRequest, Process
+from dlb_worker.contract import CASES, LaunchPlan, PlanRequest, Process
 
 #: MXNet 1.9's server never initialises its ``multi_precision_``. Where its memory held anything but
 #: zero, it sums float64 gradients in float32, or looks for them in a wrong place. glibc can fill new
@@ -23,6 +23,7 @@ class DistSync(Strategy):
     synchronous = True
     backends = ("ps-lite",)
     devices = ("cpu", "cuda")
+    cases = tuple(case for case in CASES if case != "global_statistics")
     join = lazy_method("dlb_mxnet.strategy", "KVStoreSession")
 
     def plan(self, request: PlanRequest) -> LaunchPlan:
@@ -56,7 +57,7 @@ class MXNetAdapter(Adapter):
     title = "Apache MXNet"
     distribution = "dlb-mxnet"
     framework = ("mxnet", "mxnet-cu112", "mxnet-cu117")
-    contract = (2, 0)
+    contract = (2, 1)
     layers = LAYERS
     optimizers = {
         "sgd": "native: the fused operators of SGD and NAG, whose velocity is -lr times the "
@@ -101,6 +102,7 @@ class MXNetAdapter(Adapter):
         "shared_layers",
         "three_axes",
         "tied_weights",
+        "unequal_shares",
         "user_models",
         "weight_decay_on",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import mxnet as mx
+import numpy as np
 from mxnet import gluon
 
 from dlb_worker.native import StrategySession
@@ -44,8 +45,8 @@ class KVStoreSession(StrategySession):
     """``distribute`` takes (parameters, optimizer) and returns a gluon Trainer.
 
     The server sums the gradients, and every worker updates its own copy of the parameters: an
-    optimizer on the server, MXNet's other way, could not take a new learning rate. Each worker
-    has an equal share of the global batch, so the mean of their means is the global mean.
+    optimizer on the server, MXNet's other way, could not take a new learning rate. The sum over
+    all samples is divided by their number, whatever shares the workers have.
     """
 
     def __init__(self, rank: int, workers: int) -> None:
@@ -60,7 +61,11 @@ class KVStoreSession(StrategySession):
         self.stores.append(store)
         self.keys += len(parameters)
         optimizer.rescale_grad = 1 / self.workers
+        self.optimizer = optimizer
         return gluon.Trainer(parameters, optimizer, kvstore=store, update_on_kvstore=False)
+
+    def gradient_after_reduction(self, native: Any) -> np.ndarray:
+        return native.grad().asnumpy() * self.optimizer.rescale_grad
 
     def leave(self) -> None:
         """The last to let go of the store waits for its peers and ends server and scheduler."""

@@ -46,6 +46,12 @@ def _use_device(device: str) -> str:
     gpus = tf.config.list_physical_devices("GPU")
     if device == "cpu":
         tf.config.set_visible_devices([], "GPU")
+        logical = [tf.config.LogicalDeviceConfiguration()] * int(
+            os.environ.get("DLB_TF_REPLICAS", 1)
+        )
+        if len(logical) > 1:
+            (processor,) = tf.config.list_physical_devices("CPU")
+            tf.config.set_logical_device_configuration(processor, logical)
         return "cpu"
     if not gpus:
         raise UnsupportedError(

@@ -15,17 +15,8 @@ from dlb_worker.model import Model, Node
 
 #: Layers that work on each element by itself, so that any order of elements will do.
 ELEMENTWISE = {"relu", "relu6", "tanh", "sigmoid", "hard_sigmoid", "gelu", "elementwise", "dropout"}
-#: Layers that know channels from other axes.
-OF_CHANNELS = {
-    "conv",
-    "conv_transpose",
-    "max_pool",
-    "average_pool",
-    "global_average_pool",
-    "batch_norm",
-    "group_norm",
-    "prelu",
-}
+#: Layers without windows that know channels from other axes.
+OF_CHANNELS = {"global_average_pool", "batch_norm", "group_norm", "prelu"}
 
 
 @dataclass(frozen=True)
@@ -80,7 +71,8 @@ def layouts(model: Model) -> dict[str, Layout]:
 
 def _reads_a_film(node: Node) -> bool:
     """Whether a layer reads [C, D, H, W] and knows the channels of it."""
-    return len(node.input_shape) == 4 and node.kind in OF_CHANNELS
+    of_channels = node.kind in OF_CHANNELS or "kernel" in node.attributes
+    return len(node.input_shape) == 4 and of_channels
 
 
 def _layout(node: Node, source: Layout, model: Model, ranks: set[int]) -> Layout:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -24,15 +24,15 @@ from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Model, Node
 from dlb_worker.native import BuiltModel, NativeModel
 from dlb_worker.parameters import NativeParameter
-from dlb_worker.parts import in_parts
+from dlb_worker.parts import in_parts, shares
 
 #: The gradient of what only a rounding reads, for which a tape has none.
 ZEROS = tf.UnconnectedGradients.ZERO
 #: By value of the variant ``compile``: what a function is made of that runs the network. XLA
-#: compiles it anew for each size of a batch.
+#: compiles it anew for each size of a batch. No function branches on a tensor, so AutoGraph rewrites none.
 COMPILERS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
-    "graph": partial(tf.function, reduce_retracing=True),
-    "xla": partial(tf.function, jit_compile=True),
+    "graph": partial(tf.function, autograph=False, reduce_retracing=True),
+    "xla": partial(tf.function, autograph=False, jit_compile=True),
     "no": lambda function: function,
 }
 
@@ -115,6 +115,19 @@ class KerasParameters(NativeModel):
                 variable.assign(before)
 
 
+class Made(NamedTuple):
+    """What holds variables, made under a strategy's scope.
+
+    Attributes:
+        trained: the variables that are trained.
+        decays: the weight decay of each, which is added to its gradient.
+    """
+
+    optimizer: keras.Optimizer
+    trained: Sequence[keras.Variable]
+    decays: Sequence[float]
+
+
 class TFModel(KerasParameters, BuiltModel):
     """A :class:`Network` with its optimizer, under a strategy: TensorFlow's default one alone.
 
@@ -136,7 +149,14 @@ class TFModel(KerasParameters, BuiltModel):
             )
         self.workload = request.workload
         self.batch_size = request.batch_size
+        self.share = request.share
         self.dtype = request.dtype
+        #: How many samples of a step each replica of this process has.
+        self.sizes = shares(
+            request.batch_size,
+            getattr(request.session, "replicas", 1),
+            request.workload.optimizer.accumulate,
+        )
         make = partial(self._make, request)
         if request.session is None:
             make()
@@ -155,12 +175,20 @@ class TFModel(KerasParameters, BuiltModel):
         )
         self._differentiate = self._compiled(self._gradients)
 
-    def _make(self, request: BuildRequest) -> None:
+    def _make(self, request: BuildRequest) -> Made:
         """Create every variable, which a strategy has to see.
 
         The optimizer's come last: they take the memory that weights went through.
         """
         self.network = Network(request.workload.model, self.dtype, request.masks, self.policy)
+        for layer in self.network.model.layers if len(self.sizes) > 1 else ():
+            if isinstance(layer, keras.layers.BatchNormalization):
+                layer.synchronized = True
+            if isinstance(layer, MaskedDropout):
+                layer.firsts = np.cumsum((0, *self.sizes[:-1])).tolist()
+        if request.session is not None:
+            # A strategy gives a new variable the value that worker 0 has; each has masks of its own.
+            self.load_masks(request.masks)
         self.parameters = list(self.network.parameters(request.workload.model))
         self.load_weights(request.weights)
         self.trained = self.trained_natives()
@@ -168,6 +196,10 @@ class TFModel(KerasParameters, BuiltModel):
         self.undecayed = set(map(id, undecayed))
         self.optimizer = make_optimizer(request.workload.optimizer, self.dtype, undecayed)
         self.optimizer.build(self.trained)
+        described = request.workload.optimizer
+        decay = 0.0 if described.kind == "adamw" else described.weight_decay
+        decays = [0.0 if id(each) in self.undecayed else decay for each in self.trained]
+        return Made(self.optimizer, self.trained, decays)
 
     def native(self, inputs: np.ndarray) -> tf.Tensor:
         return super().native(self.network.layouts[self.network.source].to_native(inputs))
@@ -261,7 +293,18 @@ class TFModel(KerasParameters, BuiltModel):
         self.rate = learning_rate
 
     def train_step(self, inputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        return self._step(inputs, labels)
+        if len(self.sizes) == 1:
+            return self._step(inputs, labels)
+        loss = self._step(self._divided(inputs), self._divided(labels))
+        losses = self.strategy.experimental_local_results(loss)
+        return sum(each * size for each, size in zip(losses, self.sizes)) / self.batch_size
+
+    def _divided(self, batch: tf.Tensor) -> Any:
+        """Each replica's share of a batch."""
+        parts = tf.split(batch, self.sizes)
+        return self.strategy.experimental_distribute_values_from_function(
+            lambda context: parts[context.replica_id_in_sync_group]
+        )
 
     def step_phases(self, inputs: tf.Tensor, labels: tf.Tensor) -> Iterator[tuple[str, tf.Tensor]]:
         if self._compiled is not COMPILERS["no"]:
@@ -312,10 +355,12 @@ class TFModel(KerasParameters, BuiltModel):
         self, inputs: tf.Tensor, labels: tf.Tensor
     ) -> tuple[tf.GradientTape, tf.Tensor, tf.Tensor]:
         """What recorded the pass, the mean loss, and the share of it in that of all workers' parts."""
-        shares = self.strategy.num_replicas_in_sync * self.parts
+        whole = self.strategy.num_replicas_in_sync * self.parts / self.share
+        if len(self.sizes) > 1:
+            whole = self.batch_size / inputs.shape[0]
         with tf.GradientTape() as tape:
             loss = self._loss(inputs, labels)
-            share = loss / shares if shares > 1 else loss
+            share = loss / whole if whole != 1 else loss
         return tape, loss, share
 
     def _backward(self, tape: tf.GradientTape, share: tf.Tensor) -> list[Any]:

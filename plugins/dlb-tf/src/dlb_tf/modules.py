@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -198,7 +198,13 @@ class ConvTranspose(Operator):
 
 
 class MaskedDropout(K.Dropout):
-    """Dropout by a fixed mask [rows, ...], of which a batch takes the first rows."""
+    """Dropout by a fixed mask [rows, ...], of which a batch takes the first rows.
+
+    Attributes:
+        firsts: by replica, at which row its batches begin.
+    """
+
+    firsts: Sequence[int] = (0,)
 
     def __init__(self, rate: float, mask: np.ndarray) -> None:
         super().__init__(rate)
@@ -208,7 +214,11 @@ class MaskedDropout(K.Dropout):
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         if not training:
             return inputs
-        return inputs * self.mask[: tf.shape(inputs)[0]] / (1 - self.rate)
+        mask = self.mask
+        if len(self.firsts) > 1:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            mask = mask[tf.gather(self.firsts, replica) :]
+        return inputs * mask[: tf.shape(inputs)[0]] / (1 - self.rate)
 
 
 class Factor(Operator):

@@ -1,4 +1,4 @@
-"""Keras's optimizers, changed to do what :mod:`dlb.workload.optimizers` defines."""
+"""Keras's optimizers, changed to do what :mod:`dlb_graph.optimizers` defines."""
 
 from __future__ import annotations
 

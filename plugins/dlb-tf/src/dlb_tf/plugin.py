@@ -6,7 +6,7 @@ import json
 
 from dlb_tf.registry import LAYERS
 from dlb_worker.adapter import Adapter, Strategy, lazy_method
-from dlb_worker.contract import LaunchPlan, PlanRequest, Process
+from dlb_worker.contract import CASES, LaunchPlan, PlanRequest, Process
 
 
 class MultiWorkerMirrored(Strategy):
@@ -18,6 +18,7 @@ class MultiWorkerMirrored(Strategy):
     synchronous = True
     backends = ("ring", "nccl")
     devices = ("cpu", "cuda")
+    cases = tuple(case for case in CASES if case != "global_statistics")
     join = lazy_method("dlb_tf.strategy", "MultiWorkerSession")
 
     def plan(self, request: PlanRequest) -> LaunchPlan:
@@ -33,6 +34,21 @@ class MultiWorkerMirrored(Strategy):
         return LaunchPlan(tuple(Process("worker", rank, environment(rank)) for rank in ranks))
 
 
+class Mirrored(Strategy):
+    """MirroredStrategy; see :mod:`dlb_tf.strategy`."""
+
+    name = "mirrored"
+    title = "MirroredStrategy, in one process"
+    frameworks = ("tf",)
+    synchronous = True
+    cases = tuple(case for case in CASES if case != "local_statistics")
+    join = lazy_method("dlb_tf.strategy", "MirroredSession")
+
+    def plan(self, request: PlanRequest) -> LaunchPlan:
+        """One process, which divides its processor into a logical device for each replica."""
+        return LaunchPlan((Process("worker", 0, {"DLB_TF_REPLICAS": str(request.workers)}),))
+
+
 class TFAdapter(Adapter):
     """TensorFlow, through Keras."""
 
@@ -40,7 +56,7 @@ class TFAdapter(Adapter):
     title = "TensorFlow"
     distribution = "dlb-tf"
     framework = ("tensorflow", "tensorflow-cpu")
-    contract = (2, 0)
+    contract = (2, 1)
     layers = LAYERS
     optimizers = {
         "sgd": "native; Keras's velocity is scaled by the learning rate, so it is rescaled when that "
@@ -85,13 +101,14 @@ class TFAdapter(Adapter):
         "shared_layers",
         "three_axes",
         "tied_weights",
+        "unequal_shares",
         "user_models",
         "weight_decay_on",
     )
     devices = ("cpu", "cuda")
     exporter = "tf2onnx.convert.from_function"
     variants = {"compile": ("graph", "xla", "no"), "precision": ("full", "bfloat16")}
-    strategies = (MultiWorkerMirrored(),)
+    strategies = (MultiWorkerMirrored(), Mirrored())
 
     start = lazy_method("dlb_tf.framework", "start")
     clock = lazy_method("dlb_tf.framework", "clock")

@@ -57,12 +57,14 @@ def projection(
 ) -> tuple[ParameterMapping, ParameterMapping]:
     """Weight and bias of a linear map of an attention, whose kernel is [*inputs, *outputs]."""
     weight = location(
-        f"{dense}.kernel",
+        f"{dense}.kernel".lstrip("."),
         lambda array: array.T.reshape(*inputs, *outputs),
         lambda native: native.reshape(-1, prod(outputs)).T,
     )
     bias = location(
-        f"{dense}.bias", lambda array: array.reshape(outputs), lambda native: native.ravel()
+        f"{dense}.bias".lstrip("."),
+        lambda array: array.reshape(outputs),
+        lambda native: native.ravel(),
     )
     return weight, bias
 

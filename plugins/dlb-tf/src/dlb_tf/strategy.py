@@ -1,20 +1,23 @@
-"""MultiWorkerMirroredStrategy: https://www.tensorflow.org/tutorials/distribute/multi_worker_with_ctl."""
+"""TensorFlow's distributed strategies: https://www.tensorflow.org/guide/distributed_training."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import StrategySession
 
 
 class MultiWorkerSession(StrategySession):
-    """``distribute`` takes a function that makes whatever holds variables. It returns what that made
-    under the strategy's scope, and the ``tf.distribute.Strategy`` to run steps under.
+    """``distribute`` takes a function that makes whatever holds variables, and returns the optimizer, the
+    trained variables and their decays. It returns what that made under the strategy's scope, and the
+    ``tf.distribute.Strategy`` to run steps under.
 
-    The strategy sums gradients over workers; a step divides its loss by their number, and each
-    has an equal share of the global batch, so the sum is the gradient of the global mean.
+    The strategy sums gradients over workers; a step multiplies its loss by the worker's share of the
+    global batch, so the sum is the gradient of the global mean.
     Batch normalisation sees its own worker's samples, and keeps its own running statistics.
     """
 
@@ -30,7 +33,31 @@ class MultiWorkerSession(StrategySession):
 
     def distribute(self, native: Any) -> Any:
         with self.strategy.scope():
-            return native(), self.strategy
+            made = native()
+        self.reduced: dict[int, tf.Variable] = {}
+        if made.trained and made.trained[0].dtype == "float64":  # of the proof: copies take time
+            self._keep_reduced(made)
+        return made, self.strategy
+
+    def _keep_reduced(self, made: Any) -> None:
+        """Let Keras's optimizer keep what its sum over workers gives, less what decay added."""
+        reduce = made.optimizer._all_reduce_sum_gradients
+        kept = [tf.Variable(tf.zeros_like(each.value), trainable=False) for each in made.trained]
+        self.reduced = dict(zip(map(id, made.trained), kept))
+
+        def reduce_and_keep(pairs: Any) -> Any:
+            found = list(reduce(pairs))
+            for (gradient, variable), own, decay in zip(found, kept, made.decays, strict=True):
+                own.assign(tf.convert_to_tensor(gradient) - decay * variable)
+            return found
+
+        made.optimizer._all_reduce_sum_gradients = reduce_and_keep
+
+    def gradient_after_reduction(self, native: Any) -> np.ndarray:
+        if id(native) not in self.reduced:
+            raise UnsupportedError("gradients after the reduction are kept in float64 alone")
+        array: np.ndarray = self.reduced[id(native)].numpy()
+        return array
 
     def leave(self) -> None:
         """Wait for the others: the first to go would take the connections away from them."""
@@ -40,3 +67,20 @@ class MultiWorkerSession(StrategySession):
             return tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(1))
 
         self.strategy.run(count)
+
+
+class MirroredSession(MultiWorkerSession):
+    """MirroredStrategy: one process, with a replica for each logical device.
+
+    ``distribute`` is as that of :class:`MultiWorkerSession`. The model divides its batches by ``replicas``.
+    Batch normalisation uses the statistics of all replicas: Keras averages their running statistics, which
+    are then one and the same.
+    """
+
+    def __init__(self, rank: int, workers: int) -> None:
+        self.rank, self.workers, self.replicas = rank, workers, workers
+        devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+        self.strategy = tf.distribute.MirroredStrategy(devices)
+
+    def leave(self) -> None:
+        """Nobody waits for this process."""

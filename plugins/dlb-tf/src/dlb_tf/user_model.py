@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
 from operator import attrgetter
 from typing import Any
 
@@ -93,20 +96,35 @@ def _gru(layer: K.Layer) -> Mappings:
 
 
 def _attention(layer: K.Layer) -> Mappings:
-    """Queries, keys and values lie one below the other; maps of several sizes are not known."""
+    """Queries, keys and values lie one below the other; maps of several inputs are not known."""
     maps = [f"_{name}_dense" for name in ("query", "key", "value")]
-    shapes = {tuple(attrgetter(f"{name}.kernel")(layer).shape) for name in maps}
-    if len(shapes) > 1:
+    shapes = [tuple(attrgetter(f"{name}.kernel")(layer).shape) for name in maps]
+    if len({shape[0] for shape in shapes}) > 1:
         return {}
-    (shape,), output = shapes, tuple(layer._output_dense.kernel.shape)
-    weight, bias = projection("", shape[:1], shape[1:])
+    weights, biases = zip(*(projection("", shape[:1], shape[1:]) for shape in shapes))
+    output = tuple(layer._output_dense.kernel.shape)
     output_weight, output_bias = projection("_output_dense", output[:-1], output[-1:])
+    rows = [prod(shape[1:]) for shape in shapes]
     return {
-        "input_weight": stacked([f"{name}.kernel" for name in maps], weight),
-        "input_bias": stacked([f"{name}.bias" for name in maps], bias),
+        "input_weight": stacked([f"{name}.kernel" for name in maps], weights, rows),
+        "input_bias": stacked([f"{name}.bias" for name in maps], biases, rows),
         "output_weight": output_weight,
         "output_bias": output_bias,
     }
+
+
+def _einsum(layer: K.Layer) -> Mappings:
+    """A linear map of the last axes, where the kernel has those that are summed before those that are new."""
+    read, kernel, made = re.split(",|->", layer.equation)
+    summed = "".join(axis for axis in kernel if axis not in made)
+    new = kernel[len(summed) :]
+    if kernel != summed + new or not (read.endswith(summed) and made.endswith(new)):
+        return {}
+    if any(axis in read for axis in new):
+        return {}
+    shape = tuple(layer.kernel.shape)
+    weight, bias = projection("", shape[: len(summed)], shape[len(summed) :])
+    return {"weight": weight, **({"bias": bias} if layer.bias_axes == new else {})}
 
 
 KINDS: Kinds = {
@@ -131,7 +149,10 @@ KINDS: Kinds = {
     K.GRU: ("gru", _gru),
     K.SimpleRNN: ("rnn", LAYERS["rnn"].parameters),
     K.MultiHeadAttention: ("attention", _attention),
+    K.GroupQueryAttention: ("attention", _attention),
+    K.EinsumDense: ("linear", _einsum),
 }
+ATTENTIONS = (K.MultiHeadAttention, K.GroupQueryAttention)
 _ACTIVATIONS = (K.Activation, K.ReLU, K.LeakyReLU, K.ELU)
 #: Layers that leave the order of axes as it was.
 ELEMENTWISE = (*_ACTIVATIONS, K.Dropout, K.Add, K.Subtract, K.Multiply, K.Rescaling)
@@ -165,10 +186,11 @@ class UserKerasModel(KerasParameters, LayeredUserModel):
         keras.config.set_floatx(request.dtype)
         # Keras numbers the names that it makes; they are to be the same whenever it is asked.
         keras.utils.clear_session()
-        self.model = make_model(request, K.Layer, "a Keras model")
         self.names: dict[K.Layer, str] = {}
         self._kept_rates: dict[K.Layer, dict[str, float]] = {}
-        self._shape(request.inputs)
+        with _low_rank_in(self.dtype):
+            self.model = make_model(request, K.Layer, "a Keras model")
+            self._shape(request.inputs)
         self.names = dict(_named(self.model))
         for layer, name in self.names.items():
             if layer.compute_dtype != self.dtype:
@@ -190,7 +212,7 @@ class UserKerasModel(KerasParameters, LayeredUserModel):
         parameters = {}
         for mapping in self.kind_of(layer)[1].values():
             for attribute in mapping.attributes:
-                variable = own.pop(id(attrgetter(attribute)(layer)), None)
+                variable = own.pop(id(_holder(layer, attribute)), None)
                 if variable is not None:
                     parameters[attribute] = variable
         others = [variable for variable in own.values() if variable.dtype.startswith("float")]
@@ -404,6 +426,31 @@ def _made_to_be_trained(layer: K.Layer) -> Iterator[keras.Variable]:
         yield from part._trainable_variables
 
 
+def _holder(layer: K.Layer, attribute: str) -> Any:
+    """What holds an attribute: ``_kernel`` where ``kernel`` is its sum with an addition of low rank."""
+    path, _, name = attribute.rpartition(".")
+    owner = attrgetter(path)(layer) if path else layer
+    base = getattr(owner, f"_{name}", None)
+    return base if isinstance(base, keras.Variable) else getattr(owner, name)
+
+
+@contextmanager
+def _low_rank_in(dtype: str) -> Iterator[None]:
+    """While it lasts, kernels of low rank get a type, which Keras makes in float32 whatever the model's is."""
+    add = K.Layer.add_weight
+
+    def add_weight(layer: K.Layer, *arguments: Any, **named: Any) -> keras.Variable:
+        if re.fullmatch("lora_(kernel|embeddings)_[ab]", str(named.get("name"))):
+            named["dtype"] = dtype
+        return add(layer, *arguments, **named)
+
+    K.Layer.add_weight = add_weight
+    try:
+        yield
+    finally:
+        K.Layer.add_weight = add
+
+
 def _channels_last(layer: K.Layer, output: Any) -> bool:
     """Whether a layer says that channels are the last axis of its input and its output."""
     axis = getattr(layer, "axis", None)
@@ -418,8 +465,10 @@ def _rates(layer: K.Layer) -> tuple[dict[str, float], str]:
         if type(layer) is known:
             shape = getattr(layer, "noise_shape", None)
             rates = {"rate": layer.rate}
+            if shape is not None and all(size == 1 for size in shape[1:]):
+                return rates, "samples"
             return rates, of if shape is None else f"elements, noise_shape {shape}"
-    if isinstance(layer, K.MultiHeadAttention) and getattr(layer, "_dropout_layer", None):
+    if isinstance(layer, ATTENTIONS) and getattr(layer, "_dropout_layer", None):
         return {"rate": layer._dropout_layer.rate}, "attention weights"
     if isinstance(layer, K.RNN) and hasattr(layer.cell, "recurrent_dropout"):
         return {name: getattr(layer.cell, name) for name in ("dropout", "recurrent_dropout")}, ""
@@ -428,7 +477,7 @@ def _rates(layer: K.Layer) -> tuple[dict[str, float], str]:
 
 def _rate_owner(layer: K.Layer) -> Any:
     """The object whose attributes :func:`_rates` names."""
-    if isinstance(layer, K.MultiHeadAttention):
+    if isinstance(layer, ATTENTIONS):
         return layer._dropout_layer
     return layer.cell if isinstance(layer, K.RNN) else layer
 

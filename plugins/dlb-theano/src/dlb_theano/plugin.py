@@ -13,7 +13,7 @@ class TheanoAdapter(Adapter):
     title = "Theano"
     distribution = "dlb-theano"
     framework = ("Theano",)
-    contract = (2, 0)
+    contract = (2, 1)
     layers = LAYERS
     optimizers = {
         "sgd": "composed: Theano has no optimizers; updates of theano.function",

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from dlb_torch.model import TorchModel
+from dlb_torch.framework import whole
+from dlb_torch.model import Network, TorchModel
 from dlb_torch.user_model import UserModule
 from dlb_worker.onnx_file import write_model
 from dlb_worker.user_layers import bound
@@ -37,7 +38,7 @@ def export(model: TorchModel | UserModule, path: Path) -> str:
         (max(2, model.batch_size), *described.shape), dtype=dtype, device=model.device
     )
     return _export(
-        model.network,
+        _gathered(model),
         (sample,),
         path,
         input_names=["input"],
@@ -45,6 +46,16 @@ def export(model: TorchModel | UserModule, path: Path) -> str:
         dynamic_shapes=({0: torch.export.Dim("batch")},),
         optimize=not _adds_little(model),
     )
+
+
+def _gathered(model: TorchModel) -> nn.Module:
+    """The network; where workers hold parts of its parameters, one like it with the whole ones."""
+    held = model.network.state_dict()
+    if not any(hasattr(each, "to_local") for each in held.values()):
+        return model.network
+    plain = Network(model.workload.model, {}).to(model.device, model.type)
+    plain.load_state_dict({name: whole(each) for name, each in held.items()})
+    return plain
 
 
 def _adds_little(model: TorchModel) -> bool:

@@ -24,6 +24,18 @@ def laid_out(tensor: Tensor, layout: str) -> Tensor:
     return tensor if found is None else tensor.to(memory_format=found)
 
 
+def local(tensor: Tensor) -> Tensor:
+    """What this process holds of a tensor: all of it, or its part of a DTensor."""
+    own: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return own
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor with the parts of all processes, each of which calls this."""
+    full: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return full
+
+
 def start(request: StartRequest) -> FrameworkFacts:
     """Set threads and seed; report version, device and the libraries torch was built with."""
     if request.device == "cuda" and not torch.cuda.is_available():

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dlb_torch.compiled import check_inductor, compiled
-from dlb_torch.framework import laid_out
+from dlb_torch.framework import laid_out, local, whole
 from dlb_torch.losses import mean_loss
 from dlb_torch.modules import MaskedDropout, parameters_of, tied_linear
 from dlb_torch.optimizers import make_optimizer, state_of
@@ -22,6 +22,7 @@ from dlb_worker.errors import UnsupportedError
 from dlb_worker.layers import native_parameters
 from dlb_worker.model import Model
 from dlb_worker.native import BuiltModel, NativeModel, last_result
+from dlb_worker.parameters import NativeParameter
 from dlb_worker.parts import in_parts
 
 
@@ -49,9 +50,11 @@ class Network(nn.Module):
                 module = LAYERS[node.kind].build(node)
             self.layers[key(node.name)] = module
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor, requested: Sequence[str] = ()) -> Any:
+        """The logits; or the outputs of these layers, by name."""
         last = self.wiring[-1][0]
-        return self.values(inputs, (last,))[last]
+        values = self.values(inputs, requested or (last,))
+        return values if requested else values[last]
 
     def values(self, inputs: Tensor, requested: Sequence[str]) -> dict[str, Tensor]:
         """The outputs of these layers, by name."""
@@ -79,11 +82,11 @@ class TorchParameters(NativeModel):
         self.device = torch.device(device)
 
     def read(self, native: Tensor) -> np.ndarray:
-        return native.detach().cpu().numpy().copy()
+        return local(native.detach()).cpu().numpy().copy()
 
     def write(self, native: Tensor, array: np.ndarray) -> None:
         with torch.no_grad():
-            native.copy_(torch.from_numpy(array))
+            local(native).copy_(torch.from_numpy(array))
 
     def native(self, array: np.ndarray) -> Tensor:
         native = torch.from_numpy(np.array(array)).to(self.device)
@@ -128,17 +131,14 @@ class TorchModel(TorchParameters, BuiltModel):
             self.autocast = torch.autocast(self.device.type, dtype=torch.bfloat16)
         self.workload = request.workload
         self.batch_size = request.batch_size
+        self.share = request.share
         self.layout = layout
         self.compile = compile
         masks = {name: self.native(mask) for name, mask in request.masks.items()}
         self.network = Network(request.workload.model, masks).to(self.device, self.type)
         for tensor in (*self.network.parameters(), *self.network.buffers()):
             tensor.data = laid_out(tensor.data, layout)
-        self.parameters = native_parameters(
-            request.workload.model,
-            LAYERS,
-            lambda node: parameters_of(self.network.layers[key(node.name)]),
-        )
+        self.parameters = self._parameters()
         self.load_weights(request.weights)
         described = request.workload.optimizer
         self.optimizer = make_optimizer(
@@ -146,22 +146,33 @@ class TorchModel(TorchParameters, BuiltModel):
             [p for p in self.network.parameters() if p.requires_grad],
             self.undecayed_natives(described),
         )
-        # Without one, a parameter would be left out of weight decay, and DistributedDataParallel would wait.
-        self.unreached = [
-            parameter
-            for name in request.workload.model.unreached
-            for parameter in self.network.layers[key(name)].parameters()
-        ]
-        for parameter in self.unreached:
+        for parameter in self._unreached():
             parameter.requires_grad_(False)
         self.run: nn.Module = self.network
-        self.values = self.network.values
+        self.values: Any = self.network
         if compile == "inductor":
             check_inductor(self.device)
             self.run, self.values = compiled(self.network), compiled(self.network.values)
         self.module = self.run
         if request.session is not None:
             self.module, self.optimizer = request.session.distribute((self.run, self.optimizer))
+            # A strategy may put its own in the place of parameters.
+            self.parameters = self._parameters()
+        self.unreached = self._unreached()
+
+    def _parameters(self) -> list[NativeParameter]:
+        modules = self.network.layers
+        return native_parameters(
+            self.workload.model, LAYERS, lambda node: parameters_of(modules[key(node.name)])
+        )
+
+    def _unreached(self) -> list[nn.Parameter]:
+        """Those that no gradient reaches.
+
+        Without one, a parameter would be left out of weight decay, and DistributedDataParallel would wait.
+        """
+        modules = (self.network.layers[key(name)] for name in self.workload.model.unreached)
+        return [parameter for module in modules for parameter in module.parameters()]
 
     def native(self, array: np.ndarray) -> Tensor:
         return laid_out(super().native(array), self.layout)
@@ -197,17 +208,28 @@ class TorchModel(TorchParameters, BuiltModel):
         with self.unmoved_states(self.network):
             with self.autocast:
                 loss = mean_loss(self.run(native), self.native(labels), self.workload.loss)
-            found = torch.autograd.grad(loss, sources, allow_unused=True, materialize_grads=True)
+            found = self._differentiate(loss, sources)
         gradients = dict(zip(map(id, sources), found))
 
         def gradient(native: Tensor) -> np.ndarray:
-            return gradients.get(id(native), torch.zeros_like(native)).cpu().numpy()
+            return self.read(gradients.get(id(native), torch.zeros_like(native)))
 
         return Gradients(
             loss=self.read(loss),
             parameters=self.gather(gradient),
             inputs=self.read(gradients[id(native)]) if native.requires_grad else None,
         )
+
+    def _differentiate(self, loss: Tensor, sources: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The gradients of a loss; 0 where there is none."""
+        if not any(hasattr(each, "to_local") for each in sources):
+            return torch.autograd.grad(loss, sources, allow_unused=True, materialize_grads=True)
+        # What the loss is computed from are not the parts that this process holds.
+        self.optimizer.zero_grad()
+        loss.backward()
+        found = [torch.zeros_like(e) if e.grad is None else e.grad for e in sources]
+        self.optimizer.zero_grad()
+        return found
 
     def set_learning_rate(self, learning_rate: float) -> None:
         for group in self.optimizer.param_groups:
@@ -228,7 +250,8 @@ class TorchModel(TorchParameters, BuiltModel):
                 with self.autocast:
                     loss = mean_loss(self.module(part), targets, self.workload.loss)
                 yield "forward", loss
-                (loss / parts if parts > 1 else loss).backward()
+                weight = self.share / parts
+                (loss if weight == 1 else loss * weight).backward()
             yield "backward", loss
             losses.append(loss.detach())
         for parameter in self.unreached:
@@ -284,9 +307,9 @@ def clip(parameters: Iterable[Tensor], limit: float) -> None:
     if not gradients:
         return
     rows = [
-        torch.linalg.vector_norm(each.flatten(1), dim=1) if each.ndim > 1 else each
+        whole(torch.linalg.vector_norm(each.flatten(1), dim=1) if each.ndim > 1 else each)
         for each in gradients
     ]
     scale = limit / torch.linalg.vector_norm(torch.cat(rows)).clamp(min=limit)
     for gradient in gradients:
-        gradient.mul_(scale)
+        local(gradient).mul_(scale)

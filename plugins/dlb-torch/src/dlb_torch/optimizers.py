@@ -1,4 +1,4 @@
-"""torch's optimizers, as :mod:`dlb.workload.optimizers` defines them."""
+"""torch's optimizers, as :mod:`dlb_graph.optimizers` defines them."""
 
 from __future__ import annotations
 

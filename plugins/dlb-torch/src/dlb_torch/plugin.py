@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dlb_torch.registry import LAYERS
 from dlb_worker.adapter import Adapter, Strategy, lazy_method
-from dlb_worker.contract import LaunchPlan, PlanRequest, Process
+from dlb_worker.contract import CASES, LaunchPlan, PlanRequest, Process
+
+#: Steps of local SGD between two means of the parameters.
+PERIOD = 4
 
 
 class DDP(Strategy):
@@ -16,6 +19,7 @@ class DDP(Strategy):
     synchronous = True
     backends = ("gloo", "nccl")
     devices = ("cpu", "cuda")
+    cases = tuple(case for case in CASES if case != "global_statistics")
     join = lazy_method("dlb_torch.strategy", "DDPSession")
 
     def plan(self, request: PlanRequest) -> LaunchPlan:
@@ -31,6 +35,27 @@ class DDP(Strategy):
         )
 
 
+class FSDP(DDP):
+    """fully_shard: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html."""
+
+    name = "fsdp"
+    title = "FSDP2, fully_shard"
+    parameters = "sharded"
+    join = lazy_method("dlb_torch.strategy", "FSDPSession")
+
+
+class LocalSGD(DDP):
+    """Workers that train alone, and average their parameters now and then."""
+
+    name = "local_sgd"
+    title = "post-local SGD, PeriodicModelAverager"
+    synchronous = False
+    averages_every = PERIOD
+    # Others need workers that share their gradients, or weigh them by their samples.
+    cases = tuple(case for case in DDP.cases if case not in ("unequal_shares", "accumulation"))
+    join = lazy_method("dlb_torch.strategy", "LocalSGDSession")
+
+
 class TorchAdapter(Adapter):
     """PyTorch."""
 
@@ -38,7 +63,7 @@ class TorchAdapter(Adapter):
     title = "PyTorch"
     distribution = "dlb-torch"
     framework = ("torch",)
-    contract = (2, 0)
+    contract = (2, 1)
     layers = LAYERS
     optimizers = {
         "sgd": "native",
@@ -77,6 +102,7 @@ class TorchAdapter(Adapter):
         "shared_layers",
         "three_axes",
         "tied_weights",
+        "unequal_shares",
         "user_models",
         "weight_decay_on",
     )
@@ -87,7 +113,7 @@ class TorchAdapter(Adapter):
         "layout": ("contiguous", "channels_last"),
         "precision": ("full", "bfloat16"),
     }
-    strategies = (DDP(),)
+    strategies = (DDP(), FSDP(), LocalSGD())
 
     start = lazy_method("dlb_torch.framework", "start")
     clock = lazy_method("dlb_torch.framework", "clock")

@@ -1,26 +1,36 @@
-"""DistributedDataParallel: https://docs.pytorch.org/docs/stable/notes/ddp.html."""
+"""torch's distributed strategies, each by torch's own means."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from dlb_torch.framework import local
+from dlb_torch.plugin import PERIOD
+from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import StrategySession
+from dlb_worker.placement import Placement
 
 #: Longer than the supervisor waits for a dead or stuck peer, so that it is the one to decide.
 TIMEOUT = timedelta(minutes=10)
 
 
 class DDPSession(StrategySession):
-    """``distribute`` takes (module, optimizer) and returns (wrapped module, optimizer).
+    """DistributedDataParallel: https://docs.pytorch.org/docs/stable/notes/ddp.html.
 
-    DistributedDataParallel averages gradients over workers; each has an equal share of the global
-    batch, so the mean of their means is the global mean.
+    ``distribute`` takes (module, optimizer) and returns (wrapped module, optimizer).
+
+    DistributedDataParallel averages gradients over workers. The model multiplies its loss by
+    ``BuildRequest.share``, so the mean of the workers' means is the global mean.
     """
 
     def __init__(self, rank: int, workers: int) -> None:
@@ -36,5 +46,82 @@ class DDPSession(StrategySession):
         module, optimizer = native
         return DistributedDataParallel(module), optimizer
 
+    def gradient_after_reduction(self, native: torch.Tensor) -> np.ndarray:
+        gradient = torch.zeros_like(native) if native.grad is None else native.grad
+        return local(gradient).cpu().numpy().copy()
+
     def leave(self) -> None:
         dist.destroy_process_group()
+
+
+class FSDPSession(DDPSession):
+    """fully_shard: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html.
+
+    Each layer is a group of its own, and what several layers share is in the whole network's.
+    """
+
+    def distribute(self, native: Any) -> Any:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        module, optimizer = native
+        if not hasattr(module, "wiring"):
+            raise UnsupportedError("strategy 'fsdp' takes no compiled module; leave out --variant")
+        device = "cuda" if os.environ["DLB_TORCH_BACKEND"] == "nccl" else "cpu"
+        mesh = init_device_mesh(device, (self.workers,))
+        names = {id(each): name for name, each in module.named_parameters()}
+        layers = list(module.layers.values())
+        owners = Counter(id(each) for layer in layers for each in layer.parameters())
+        for layer in layers:
+            own = [owners[id(each)] for each in layer.parameters()]
+            if own and max(own) == 1:
+                fully_shard(layer, mesh=mesh)
+        # Left whole after a pass, parameters would hide what is written to their parts.
+        fully_shard(module, mesh=mesh, reshard_after_forward=True)
+        parts = dict(module.named_parameters())
+        for group in optimizer.param_groups:
+            group["params"] = [parts[names[id(each)]] for each in group["params"]]
+        if optimizer.state:
+            raise UnsupportedError(
+                "strategy 'fsdp' takes no optimizer that has state before its first step"
+            )
+
+        @contextmanager
+        def no_sync() -> Iterator[None]:
+            module.set_requires_gradient_sync(False)
+            try:
+                yield
+            finally:
+                module.set_requires_gradient_sync(True)
+
+        module.no_sync = no_sync
+        return module, optimizer
+
+    def placement(self, native: torch.Tensor) -> Placement | None:
+        from torch.distributed.tensor import DTensor, Partial
+        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+        if not isinstance(native, DTensor):
+            return None
+        sizes, starts = compute_local_shape_and_global_offset(
+            native.shape, native.device_mesh, native.placements
+        )
+        part = tuple(slice(start, start + size) for start, size in zip(starts, sizes))
+        partial = any(isinstance(each, Partial) for each in native.placements)
+        return Placement(tuple(native.shape), part, partial)
+
+
+class LocalSGDSession(DDPSession):
+    """Post-local SGD without a warm-up: https://docs.pytorch.org/docs/stable/distributed.algorithms.html.
+
+    Each worker steps by its own gradients. Now and then torch's averager takes the mean of parameters.
+    """
+
+    def distribute(self, native: Any) -> Any:
+        from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+        from torch.distributed.optim import PostLocalSGDOptimizer
+
+        module, optimizer = native
+        # The averager counts from 0, and would average after the first step.
+        averager = PeriodicModelAverager(PERIOD, warmup_steps=PERIOD - 1)
+        return module, PostLocalSGDOptimizer(optimizer, averager)

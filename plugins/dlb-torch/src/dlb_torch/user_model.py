@@ -93,28 +93,38 @@ def _attention(module: nn.Module) -> Mappings:
 
 
 def _weighted(mappings: Mappings) -> Callable[[nn.Module], Mappings]:
-    """Mappings of layers with a weight, which weight normalisation keeps as length and direction."""
+    """Mappings of layers whose weight may be normalised, as length and direction or by its spectral norm."""
 
     def find(module: nn.Module) -> Mappings:
-        parts = _length_and_direction(module)
+        parts = _normalised_weight(module)
         if not parts:
             return mappings
-        read = module.get_parameter
-        weight = length_times_direction(parts, lambda name: read(name).detach().cpu().numpy())
+        if len(parts) == 1:
+            return {**mappings, "weight": location(parts[0])}
+        read, (length, direction) = module.get_parameter, parts
+        weight = length_times_direction(
+            (length, direction), lambda name: read(name).detach().cpu().numpy()
+        )
         return {**mappings, "weight": weight}
 
     return find
 
 
-def _length_and_direction(module: nn.Module) -> tuple[str, str] | tuple[()]:
-    """The parameters of a normalised weight, of torch's present and former function; none if it is plain."""
+def _normalised_weight(module: nn.Module) -> tuple[str, ...]:
+    """The parameters of a normalised weight, of torch's present and former functions; none if it is plain.
+
+    They are length and direction, or the weight before its spectral norm is divided out.
+    """
     if hasattr(module, "weight_g") and hasattr(module, "weight_v"):
         return "weight_g", "weight_v"
+    if hasattr(module, "weight_orig") and hasattr(module, "weight_u"):
+        return ("weight_orig",)
     if parametrize.is_parametrized(module, "weight"):
         steps: Any = module.parametrizations.weight
-        if [type(step).__name__ for step in steps] == ["_WeightNorm"]:
-            start = "parametrizations.weight.original"
-            return f"{start}0", f"{start}1"
+        start = "parametrizations.weight.original"
+        names = {"_WeightNorm": (f"{start}0", f"{start}1"), "_SpectralNorm": (start,)}
+        if len(steps) == 1:
+            return names.get(type(steps[0]).__name__, ())
     return ()
 
 
@@ -203,7 +213,7 @@ class UserModule(TorchParameters, LayeredUserModel):
         # The last map of an attention is a module in it, which is not called.
         whole = isinstance(layer, nn.MultiheadAttention)
         own = [*layer.named_parameters(recurse=whole), *layer.named_buffers(recurse=False)]
-        own += [(name, layer.get_parameter(name)) for name in _length_and_direction(layer)]
+        own += [(name, layer.get_parameter(name)) for name in _normalised_weight(layer)]
         return {attribute: tensor for attribute, tensor in own if tensor.is_floating_point()}
 
     def is_trained(self, native: Tensor) -> bool:

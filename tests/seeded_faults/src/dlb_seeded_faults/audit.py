@@ -10,31 +10,19 @@ from __future__ import annotations
 import csv
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from dlb.adapters import find_adapters
 from dlb.catalogue import load_with_file
 from dlb.execution.run import run
-from dlb.execution.workers import Workers, start_workers
+from dlb.execution.workers import Workers
 from dlb.progress import Silent
 from dlb.proof.certificate import Certificate, CheckResult
 from dlb.report.sentences import describe
 from dlb.request import Request
-from dlb.supervision.group import Launch
 from dlb_seeded_faults.plugin import NAME
 from dlb_seeded_faults.timed import TIMED, TimedFault
-
-
-@contextmanager
-def started() -> Iterator[Workers]:
-    """A worker of the faulty adapter, for several runs."""
-    (environment,) = find_adapters([NAME])
-    with tempfile.TemporaryDirectory() as folder:
-        launch = Launch(NAME, environment.python, Path(folder))
-        with start_workers(launch, seed=0) as workers:
-            yield workers
+from dlb_seeded_faults.worker import started
 
 
 def audit(
@@ -67,7 +55,7 @@ def audit(
             strategy="ddp" if together > 1 else "",
             workers=together,
             groups=frozenset({"audit"}),
-            variants={NAME: {"timed": fault}} if fault else {},
+            choices={NAME: {"timed": fault}} if fault else {},
         )
         return run(request, Silent(), {NAME: workers} if workers else None).certificate
 
@@ -94,7 +82,7 @@ def main() -> int:
     workloads, missed = Path(sys.argv[1]), 0
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(["fault", "check", "found"])
-    with started() as workers:
+    with started() as (workers, _):
         for fault in TIMED.values():
             found = find(fault, workloads, workers)
             named = next((each for each in found if fault.check in ("", each.check)), None)

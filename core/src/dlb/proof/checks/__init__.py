@@ -1,10 +1,5 @@
-"""The checks, one module for each group: what it computes with a subject, and how it compares the result.
+"""What checks of models that adapters build compute, and how their results compare; a module for each group.
 
-To add a check, write a function that returns :meth:`dlb.proof.engine.Check.result`. Then call it where its
-kind of subject is proven: :mod:`dlb.execution` for models that adapters build,
-:mod:`dlb.proof.port_proof` for users' models, :mod:`dlb.proof.file_proof` for files.
-
-====================  ===================================================================
 module                its checks
 ====================  ===================================================================
 ``weights``           ``weights``
@@ -21,9 +16,13 @@ module                its checks
 ``float32``           ``forward float32``; ``gradients float32`` of a port
 ``float32_layers``    ``isolated layers float32``, ``gradients float32``
 ``float32_updates``   ``update float32``
-``structure``         ``file``, ``structure``
+``file``              ``file``
+``structure``         ``structure``
 ``export``            ``export``
 ``exported_weights``  ``exported weights``
 ``distributed``       ``distributed``
 ====================  ===================================================================
+=======
+:mod:`dlb.proof.check_table` has the names. Users' models (:mod:`dlb_port.subject`) and files
+(:mod:`dlb_port.files.subject`) are subjects of their own.
 """

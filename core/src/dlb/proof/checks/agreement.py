@@ -2,62 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Collection, Mapping
 
 import msgspec
 import numpy as np
 
-from dlb.proof.certificate import Baseline, CheckGroup, CheckResult
-from dlb.proof.distance import figure, relative_l2, worst_first
+from dlb.proof.certificate import CheckResult
 from dlb.proof.engine import Check
 from dlb.proof.findings import Figure, Finding
-from dlb.proof.findings.common import StepsCompared
-from dlb.proof.findings.workload import RoundingGrows
-from dlb.proof.tolerances import FLOAT64_TOLERANCE, SMALL, STEP_SCALE, Tensors, norm_floor
+from dlb_graph.comparing.distance import figure, relative_l2, worst_first
+from dlb_graph.comparing.tolerances import FLOAT64_TOLERANCE, SMALL, Tensors, norm_floor
 
-__all__ = ["check_agreement", "comparable_steps", "error_growth", "largest_agreed_distance"]
-
-
-def error_growth(changes: Tensors, perturbed: Tensors) -> float:
-    """The largest distance of any tensor between the changes of two trajectories of one adapter.
-
-    :func:`check_agreement` measures the same distance between adapters.
-
-    Args:
-        changes: changes of the plain trajectory, by ``layer.parameter``.
-        perturbed: changes of the perturbed trajectory; it has at least the tensors of ``changes``.
-    """
-    least = norm_floor(changes, SMALL)
-    return max(
-        (relative_l2(perturbed[name], changes[name], least) for name in changes), default=0.0
-    )
-
-
-def comparable_steps(
-    steps: Collection[int], growth: Mapping[int, float], apart: float = 0.0
-) -> tuple[int, Finding]:
-    """After how many steps trajectories can be compared, and the finding that says so.
-
-    Args:
-        steps: numbers of steps after which changes were kept.
-        growth: error growth by number of steps, for steps longer by :data:`STEP_SCALE`; empty if unknown.
-        apart: the largest distance between gradients that agree; it grows in the same way.
-    """
-    requested, factor = max(steps), max(1.0, apart / STEP_SCALE)
-    near = [step for step in steps if factor * growth.get(step, 0.0) <= FLOAT64_TOLERANCE]
-    chosen = max(near, default=min(steps))
-    if chosen == requested:
-        return chosen, Finding(cause=StepsCompared(steps=chosen))
-    cause = RoundingGrows(
-        steps=chosen,
-        asked=requested,
-        step_scale=STEP_SCALE,
-        error_growth=growth[requested] if math.isfinite(growth[requested]) else None,
-        gradients_apart=apart if factor > 1.0 else None,
-    )
-    return chosen, Finding(cause=cause)
+__all__ = ["check_agreement", "largest_agreed_distance"]
 
 
 def largest_agreed_distance(results: Collection[CheckResult]) -> float:
@@ -67,8 +24,7 @@ def largest_agreed_distance(results: Collection[CheckResult]) -> float:
 
 
 def check_agreement(
-    check: str,
-    group: CheckGroup,
+    name: str,
     tensors: Mapping[str, Tensors],
     independently_correct: Collection[str],
     *findings: Finding,
@@ -79,6 +35,7 @@ def check_agreement(
     or more does not make the others fail. An adapter without others to compare with gets no result.
 
     Args:
+        name: of the check.
         tensors: ``loss``, ``input`` and parameter gradients, or changes, by adapter.
         independently_correct: adapters that passed their own checks; others are compared with these only.
         findings: facts about the comparison, added to every result.
@@ -106,7 +63,6 @@ def check_agreement(
             finite = median if np.isfinite(median) else None
             collected.append(msgspec.structs.replace(compared, relative_l2=finite))
         ordered = worst_first(collected)
-        baseline = Baseline(kind="adapters", names=tuple(peers), float64=True)
-        judged = Check(check, group, adapter, baseline)
-        results.append(judged.result(ordered, FLOAT64_TOLERANCE, findings))
+        check = Check.of(name, adapter, *peers)
+        results.append(check.result(ordered, FLOAT64_TOLERANCE, findings))
     return results

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.proof.certificate import Baseline, CheckResult
+from dlb.proof.certificate import CheckResult
 from dlb.proof.checks.float32_updates import GRADIENT_NOISE
 from dlb.proof.checks.updates import change_figures
-from dlb.proof.distance import inner_product, norm, pieces, same_bits
 from dlb.proof.divergence import perturbed
 from dlb.proof.engine import Check
 from dlb.proof.findings import Figure, Finding
@@ -32,9 +31,12 @@ from dlb.proof.findings.audit import (
     TooFewJudged,
     WorkersApart,
 )
-from dlb.proof.findings.base import LISTED
 from dlb.proof.rounding import FLOAT32, Rounding
-from dlb.proof.tolerances import (
+from dlb.proof.update_batches import as_dtype
+from dlb.supervision.remote import Draw, RemoteModel, read_written, scratch_file, write_arrays
+from dlb_graph.comparing.causes import LISTED
+from dlb_graph.comparing.distance import inner_product, norm, pieces, same_bits
+from dlb_graph.comparing.tolerances import (
     CHANGE_LEAST,
     FLOAT32_MULTIPLE,
     FLOAT32_SMALL,
@@ -42,13 +44,10 @@ from dlb.proof.tolerances import (
     PERTURBED_UNITS,
     Tensors,
 )
-from dlb.proof.update_batches import as_dtype
-from dlb.proof.updates import Updates
-from dlb.supervision.remote import Draw, RemoteModel, read_written, scratch_file, write_arrays
-from dlb.workload import SGD, Embedding, learning_rate, parameter_shapes, state_names
-from dlb.workload.initial import proof_masks
-from dlb.workload.losses import of_integers
-from dlb.workload.shapes import trained_names
+from dlb_graph.comparing.updates import Updates
+from dlb_graph.workload import SGD, Embedding, learning_rate, parameter_shapes, state_names
+from dlb_graph.workload.initial import proof_masks
+from dlb_graph.workload.shapes import trained_names
 from dlb_worker.sampling import drawn
 
 __all__ = [
@@ -58,13 +57,10 @@ __all__ = [
     "AuditedStep",
     "Replay",
     "StepJudge",
-    "batches_check",
     "chance",
     "check_batches",
     "check_losses",
     "check_steps",
-    "losses_check",
-    "steps_check",
     "steps_needed",
 ]
 
@@ -137,39 +133,26 @@ def chance(steps: int, judged: int) -> float:
     return 1.0 - missed
 
 
-def batches_check(adapter: str) -> Check:
-    """The check of the batches that audited steps got."""
-    return Check("audit, batches", "audit", adapter, Baseline(kind="sample_order"))
-
-
-def steps_check(adapter: str) -> Check:
-    """The check of what audited steps changed."""
-    return Check("audit, steps", "audit", adapter, Baseline(kind="step_definition"))
-
-
-def losses_check(adapter: str) -> Check:
-    """The check of the losses that steps told."""
-    return Check("audit, losses", "audit", adapter, Baseline(kind="step_definition"))
-
-
 def check_batches(
     check: Check,
     audited: Iterable[AuditedStep],
     expected: Callable[[int], tuple[Array, Array]],
     end: Sequence[Tensors] = (),
+    shares: Sequence[int] = (1,),
 ) -> CheckResult:
     """Compare the batches of audited steps with what the order says, and workers with each other.
 
     Args:
         expected: inputs and labels of a step, of all workers together.
         end: if workers must agree, the weights of each at the end of the run.
+        shares: by rank, how many samples of a batch each worker has.
     """
     differing: dict[str, list[BatchDiffers]] = {}
     apart: list[WorkersApart] = []
     last = 0
     for each in sorted(audited, key=lambda audited_step: audited_step.step):
         last, workers = each.step, each.read()
-        parts = [np.split(array, len(workers)) for array in expected(each.step)]
+        parts = [np.split(array, np.cumsum(shares)[:-1]) for array in expected(each.step)]
         for rank, arrays in enumerate(workers):
             for part, name in zip(parts, ("inputs", "labels")):
                 difference = _batch_difference(each.step, rank, name, arrays[name], part[rank])
@@ -216,6 +199,13 @@ def _batch_difference(
     )
 
 
+def _mean_loss(workers: Sequence[Tensors]) -> float:
+    """The mean over samples of what each worker told of its own."""
+    samples = [len(arrays["inputs"]) for arrays in workers]
+    weights = samples if len(set(samples)) > 1 else None
+    return float(np.average([float(arrays["loss"]) for arrays in workers], weights=weights))
+
+
 def _workers_apart(step: int, weights: Sequence[Tensors]) -> list[WorkersApart]:
     """Tensors of peers that differ from worker 0's; optimizer state may be kept in shares."""
     tensors = [
@@ -250,8 +240,7 @@ class JudgedStep:
 
     def multiple(self, figure: Figure) -> float:
         """A figure as a multiple of what passes."""
-        distance = math.inf if figure.relative_l2 is None else figure.relative_l2
-        return distance / self.allowed[figure.tensor]
+        return figure.distance / self.allowed[figure.tensor]
 
     @property
     def worst(self) -> tuple[float, Figure]:
@@ -269,23 +258,20 @@ class JudgedStep:
         """Whether a tensor changed otherwise than the definition changes it."""
         return self.worst[0] > 1.0
 
-    def unless_explained(self, again: JudgedStep, loose: JudgedStep) -> JudgedStep:
-        """This step, or, if others find nothing wrong, the one judged again with what only this one judged.
+    def unless_explained(self, again: JudgedStep, kinks: JudgedStep) -> JudgedStep:
+        """This step, with what crossing kinks makes of it allowed, if that and the same kernels explain it.
 
         Args:
             again: the step, judged with the kernels that it was taken with.
-            loose: the step, judged as this one, by what perturbed weights make of it that cross kinks.
+            kinks: the step, judged by what perturbed weights make of it that cross kinks.
         """
-        if loose.wrong or loose.loss_multiple > 1.0:
-            return self
-        judged = {each.tensor for each in again.figures}
-        others = [each for each in self.figures if each.tensor not in judged]
-        if again.wrong or any(self.multiple(each) > 1.0 for each in others):
-            return self
-        allowed = {each.tensor: self.allowed[each.tensor] for each in others}
-        return replace(
-            again, figures=(*again.figures, *others), allowed={**again.allowed, **allowed}
+        excused = replace(
+            self,
+            allowed={**self.allowed, **kinks.allowed},
+            loss_allowed=max(self.loss_allowed, kinks.loss_allowed),
         )
+        unexplained = again.wrong or excused.wrong or excused.loss_multiple > 1.0
+        return self if unexplained else excused
 
     @property
     def loss_multiple(self) -> float:
@@ -401,7 +387,7 @@ class StepJudge:
             step=audited.step,
             figures=compared,
             allowed=allowed,
-            loss=float(np.mean([float(arrays["loss"]) for arrays in workers])),
+            loss=_mean_loss(workers),
             true_loss=true_loss,
             loss_allowed=max(self.loss_noise, self._least_loss(true_loss)),
             nothing=all(same_bits(own.get(name, before[name][:0]), before[name]) for name in start),
@@ -410,8 +396,10 @@ class StepJudge:
     def judge_at_kinks(self, audited: AuditedStep) -> JudgedStep:
         """Compare one step again, by what crossing kinks makes of this very step.
 
-        A value that rounding took across a kink is near it: some of several perturbed weights take it across
-        too, and move the gradient as far. What is further off than any of them makes is no kink's.
+        A value that rounding took across a kink is near it: the kernels that took it across round otherwise at
+        some of several perturbed weights, and leave it on its side, which moves the gradient as far. What is
+        further off than any of them makes is no kink's. Float64 would have to be moved across by the weights
+        alone, which move a value less than the roundings of a long sum do.
         """
         kept = self.noise, self.state_noise, self.loss_noise
         self.noise, self.state_noise = dict(self.noise), dict(self.state_noise)
@@ -430,10 +418,10 @@ class StepJudge:
         told: Array,
         enough: Callable[[], bool],
     ) -> Replay:
-        """Take the first steps from the weights before the first, and from perturbed ones.
+        """Take the first steps from the weights before the first.
 
-        It ends where rounding has grown so far that a loss would say little. Where a told loss is off, the
-        steps are taken from more perturbed weights.
+        Where a told loss is off by more than passes in any case, they are taken from perturbed weights too,
+        from one and then from more. That ends where rounding has grown so far that a loss would say little.
 
         Args:
             first: step 0.
@@ -444,12 +432,14 @@ class StepJudge:
         before = _part(first.read()[0], "weights/")
         if not {*self.trained, *self.states} <= before.keys():
             return Replay()
-        once = self._replay([before, perturbed(before, self.seed, self.units)], batches(), enough)
-        if not once.apart(told):
-            return once
-        others = range(self.seed, self.seed + 1 + REPLAYS_AGAIN)
-        starts = [before, *(perturbed(before, seed, self.units) for seed in others)]
-        return self._replay(starts, batches(), lambda: False)
+        starts = [before]
+        replay = self._replay(starts, batches(), enough)
+        for others in (1, 1 + REPLAYS_AGAIN):
+            if replay.apart(told):
+                seeds = range(self.seed + len(starts) - 1, self.seed + others)
+                starts += [perturbed(before, seed, self.units) for seed in seeds]
+                replay = self._replay(starts, batches(), lambda: False)
+        return replay
 
     def _replay(
         self,
@@ -484,7 +474,7 @@ class StepJudge:
                 }
                 updates.step(shaped, learning_rate(self.optimizer, self.schedule, step))
             path.unlink()
-            apart = max(apart, *(abs(other - losses[0]) for other in losses[1:]))
+            apart = max([apart, *(abs(other - losses[0]) for other in losses[1:])])
             if not apart <= REPLAY_GROWTH * max(abs(losses[0]), 1.0):
                 break
             replay.losses.append(losses[0])
@@ -511,7 +501,7 @@ class StepJudge:
             for name in ("inputs", "labels")
         }
         batch["inputs"] = as_dtype(batch["inputs"], self.referee.dtype)
-        integers = of_integers(self.referee.workload.loss)
+        integers = self.referee.workload.loss.reads_integers
         batch["labels"] = batch["labels"].astype(np.int64 if integers else self.referee.dtype)
         write_arrays(path, batch)
         order = np.arange(len(batch["labels"]), dtype=np.int64)[None]

@@ -13,9 +13,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dlb.proof.certificate import Baseline, CheckResult
+from dlb.proof.certificate import CheckResult
 from dlb.proof.checks.layers import layer_facts
-from dlb.proof.distance import figure, worst_first
 from dlb.proof.engine import Check, Keep, run
 from dlb.proof.findings import AnyCause, Figure, Finding
 from dlb.proof.findings.workload import (
@@ -26,9 +25,10 @@ from dlb.proof.findings.workload import (
     FewElements,
 )
 from dlb.proof.update_batches import as_dtype
-from dlb.samples import noise
 from dlb.supervision.remote import RemoteModel
-from dlb.workload import Dropout, Model, infer_shapes
+from dlb_graph.comparing.distance import figure, worst_first
+from dlb_graph.workload import Dropout, Model, infer_shapes
+from dlb_graph.workload.noise import noise
 
 __all__ = ["DROPOUT_TOLERANCE", "check_dropout", "prove_dropout"]
 
@@ -98,7 +98,7 @@ def prove_dropout(
             drawn = values(True)
             later.append({name: _mask(drawn[sources[name]], drawn[name]) for name in names})
         return check_dropout(
-            adapter,
+            check,
             described,
             first,
             second,
@@ -108,18 +108,12 @@ def prove_dropout(
             dtype=model.dtype,
         )
 
-    keep(run(_check(adapter, model.dtype), draw))
-
-
-def _check(adapter: str, dtype: str) -> Check:
-    baseline = Baseline(kind="dropout_definition")
-    if dtype == "float64":
-        return Check("dropout", "forward", adapter, baseline)
-    return Check("dropout float32", "float32", adapter, baseline)
+    name = "dropout" if model.dtype == "float64" else "dropout float32"
+    keep(run(Check.of(name, adapter), draw))
 
 
 def check_dropout(
-    adapter: str,
+    check: Check,
     model: Model,
     first: Tensors,
     second: Tensors,
@@ -166,7 +160,7 @@ def check_dropout(
             )
         elif not _has_enough_elements(first_pass, second_pass, rate):
             few.append(name)
-    check, compared = _check(adapter, dtype), worst_first(collected.values())
+    compared = worst_first(collected.values())
     if few and not faults:
         reason = Finding(cause=FewElements(layers=tuple(few)))
         return check.not_run(reason, figures=compared, tolerance=tolerance)
@@ -210,11 +204,14 @@ def _faults(
         scaled = dropout_pass.input / (1 - rate)
         distance = np.minimum(np.abs(dropout_pass.output), np.abs(dropout_pass.output - scaled))
         if not (distance <= tolerance * np.abs(scaled)).all():
-            yield DropoutElement(rate=rate)
-    for event, axis, hits, chance in _event_counts(first_pass, second_pass, rate):
-        if _is_improbable(hits, chance):
-            share = float(hits.mean())
-            yield DropoutCount(event=event, axis=axis, share=share, expected=chance)
+            yield _element(dropout_pass, rate, tolerance)
+    counts = [
+        DropoutCount(event=event, axis=axis, share=float(hits.mean()), expected=chance)
+        for event, axis, hits, chance in _event_counts(first_pass, second_pass, rate)
+        if _is_improbable(hits, chance)
+    ]
+    # What is always or never so moves the other counts.
+    yield from sorted(counts, key=lambda count: count.share not in (0, 1))
     chance = rate**2 + (1 - rate) ** 2
     first, second = (_mask(drawn.input, drawn.output) for drawn in (first_pass, second_pass))
     for one, other in itertools.combinations((first, second, *later), 2):
@@ -222,6 +219,17 @@ def _faults(
         if _is_improbable(hits, chance):
             share = float(hits.mean())
             yield DropoutCount(event="passes_alike", share=share, expected=chance)
+
+
+def _element(drawn: DropoutPass, rate: float, tolerance: float) -> DropoutElement:
+    """That elements are not what they should be, and what they are instead."""
+    kept = (drawn.output != 0) & (drawn.input != 0)
+    if not kept.any():
+        return DropoutElement(rate=rate)
+    factors = drawn.output[kept] / drawn.input[kept]
+    factor, share = float(np.median(factors)), float((drawn.output == 0)[drawn.input != 0].mean())
+    same = np.abs(factors - factor).max() <= tolerance * abs(factor)
+    return DropoutElement(rate=rate, factor=factor if same else None, share=share)
 
 
 def _mask(inputs: Array, outputs: Array) -> Mask:

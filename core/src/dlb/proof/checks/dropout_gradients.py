@@ -12,64 +12,26 @@ in every pass, whatever mask is drawn, unless the backward pass uses another one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from dlb.proof.certificate import Baseline, CheckGroup, CheckResult
+from dlb.proof.certificate import CheckResult
 from dlb.proof.checks.layers import layer_facts
-from dlb.proof.distance import figure, inner_product, norm, passes, pieces, worst_first
 from dlb.proof.engine import Check, Keep, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import DropoutBackward, DropoutsCovered
-from dlb.proof.tolerances import FLOAT64_TOLERANCE, Tensors
 from dlb.supervision.remote import RemoteModel
-from dlb.workload import Dropout, Model, Node
-from dlb.workload import layers as L
+from dlb_graph.comparing.distance import figure, inner_product, norm, passes, pieces, worst_first
+from dlb_graph.comparing.tolerances import FLOAT64_TOLERANCE, Tensors
+from dlb_graph.layers import Dropout
+from dlb_graph.workload import Model, Node
+from dlb_graph.workload.shapes import tied_to
 
 __all__ = ["Between", "between", "prove_dropout_gradients"]
 
 #: In float32 sums have a rounding of 1e-7; another mask changes them by more than 1e-3.
 TOLERANCES = {"float64": FLOAT64_TOLERANCE, "float32": 1e-5}
-#: Layers whose output is a multiple if their input is.
-_HOMOGENEOUS = (
-    L.AveragePool,
-    L.Dropout,
-    L.Flatten,
-    L.Gather,
-    L.GlobalAveragePool,
-    L.MaxPool,
-    L.ReLU,
-    L.ReduceMean,
-    L.Reshape,
-    L.Resize,
-    L.Select,
-    L.Slice,
-    L.Transpose,
-)
-#: Parameters that a layer's output is linear in, by type of layer.
-_LINEAR_OUTPUT: Mapping[type, tuple[str, ...]] = {
-    L.Attention: ("output_weight", "output_bias"),
-    L.BatchNorm: ("scale", "bias"),
-    L.Conv: ("weight", "bias"),
-    L.ConvTranspose: ("weight", "bias"),
-    L.Embedding: ("weight",),
-    L.GroupNorm: ("scale", "bias"),
-    L.LayerNorm: ("scale", "bias"),
-    L.Linear: ("weight", "bias"),
-    L.RMSNorm: ("scale",),
-}
-#: Weights through which alone a layer reads its input.
-_LINEAR_INPUT: Mapping[type, tuple[str, ...]] = {
-    L.Attention: ("query_weight", "key_weight", "value_weight"),
-    L.Conv: ("weight",),
-    L.ConvTranspose: ("weight",),
-    L.GRU: ("input_weight",),
-    L.LSTM: ("input_weight",),
-    L.Linear: ("weight",),
-    L.RNN: ("input_weight",),
-}
 
 
 @dataclass(frozen=True)
@@ -98,13 +60,13 @@ def between(model: Model, parameters: Tensors) -> tuple[Between, ...]:
     for node in wired:
         for source in node.inputs:
             readers.setdefault(source, []).append(node)
-    shared = {node.layer.tied_to for node in wired if isinstance(node.layer, L.Linear)}
+    shared = {tied_to(node) for node in wired}
     shared |= {name for node in wired if node.weights_of for name in (node.name, node.weights_of)}
 
-    def names(node: Node, roles: Mapping[type, tuple[str, ...]]) -> tuple[str, ...]:
-        tied = isinstance(node.layer, L.Linear) and node.layer.tied_to
-        own = () if tied or node.name in shared else roles.get(type(node.layer), ())
-        return tuple(name for role in own if (name := f"{node.name}.{role}") in parameters)
+    def names(node: Node, roles: tuple[str, ...]) -> tuple[str, ...]:
+        if tied_to(node) or node.name in shared:
+            return ()
+        return tuple(name for role in roles if (name := f"{node.name}.{role}") in parameters)
 
     found = []
     for node in wired:
@@ -112,15 +74,15 @@ def between(model: Model, parameters: Tensors) -> tuple[Between, ...]:
             continue
         first: Node | None = nodes.get(node.inputs[0])
         while first is not None and len(readers[first.name]) == 1:
-            if not isinstance(first.layer, _HOMOGENEOUS):
+            if not first.layer.homogeneous:
                 break
             first = nodes.get(first.inputs[0])
         last = node
-        while len(readers.get(last.name, ())) == 1 and isinstance(last.layer, _HOMOGENEOUS):
+        while len(readers.get(last.name, ())) == 1 and last.layer.homogeneous:
             last = readers[last.name][0]
         if first is None or len(readers[first.name]) != 1:
             continue
-        before, after = names(first, _LINEAR_OUTPUT), names(last, _LINEAR_INPUT)
+        before, after = names(first, first.layer.linear_roles), names(last, last.layer.input_roles)
         if before and after:
             found.append(Between(node.name, before, after))
     return tuple(found)
@@ -135,7 +97,6 @@ def prove_dropout_gradients(
         inputs, labels: a batch, in the model's dtype.
     """
     described = model.workload.model
-    group: CheckGroup = "gradients" if model.dtype == "float64" else "float32"
     name = "dropout gradients" if model.dtype == "float64" else "dropout gradients float32"
     weights = model.weights()[0]
     covered = between(described, weights)
@@ -173,7 +134,7 @@ def prove_dropout_gradients(
         note = Finding(cause=DropoutsCovered(layers=names, left=left))
         return check.result(compared, tolerance, (*findings, note))
 
-    keep(run(Check(name, group, adapter, Baseline(kind="dropout_definition")), compare))
+    keep(run(Check.of(name, adapter), compare))
 
 
 def _dot(weights: Tensors, gradients: Tensors, names: tuple[str, ...]) -> float:

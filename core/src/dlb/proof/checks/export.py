@@ -10,31 +10,28 @@ import numpy.typing as npt
 
 from dlb.errors import DlbError, UnsupportedError, WorkerRaised
 from dlb.failure import failure_of
-from dlb.proof.certificate import Baseline, CheckResult
+from dlb.proof.certificate import CheckResult
 from dlb.proof.checks.export_rounding import (
     input_names,
     judge_mixed,
     judge_rounding,
     run_in_numpy,
 )
-from dlb.proof.checks.exported_weights import EXPORTED_WEIGHTS, check_exported_weights
-from dlb.proof.checks.structure import STRUCTURE, check_structure
-from dlb.proof.distance import figures, infinite_cause
-from dlb.proof.engine import Check, Keep, run
+from dlb.proof.checks.exported_weights import check_exported_weights
+from dlb.proof.checks.structure import check_structure
+from dlb.proof.engine import Check, Keep, infinite_cause, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import CannotRun
 from dlb.proof.findings.workload import TrainedNotFinite
-from dlb.proof.port.inputs import Inputs, in_model_layout
-from dlb.proof.port.model import Model as UserModel
 from dlb.proof.rounding import FLOAT32, Rounding
-from dlb.proof.tolerances import EXPORT_TOLERANCES, Tensors
 from dlb.proof.update_batches import as_dtype
 from dlb.supervision.remote import RemoteModel
+from dlb_graph.comparing.distance import figures
+from dlb_graph.comparing.tolerances import EXPORT_TOLERANCES, Tensors
 
 __all__ = [
     "check_export",
     "check_is_onnx",
-    "check_user_export",
     "prove_export",
     "refuse_export",
     "run_exported",
@@ -96,38 +93,14 @@ def prove_export(
     keep(run(export, evaluate))
 
 
-def check_user_export(
-    check: Check, model: UserModel, exported: Path, inputs: Inputs
-) -> CheckResult:
-    """Export a user's model, and compare the outputs of the file with those of the model.
-
-    Args:
-        exported: where the file is written.
-        inputs: in canonical layout and in the model's dtype.
-    """
-    model.remote.export(exported)
-    check_is_onnx(exported)
-    model_inputs = in_model_layout(inputs, model.input_layout, model.name)
-    own_outputs = model.remote.forward(model_inputs).outputs
-    exported_outputs = run_exported(exported, *model_inputs.values())
-    names = [f"output {number}" for number in range(max(len(own_outputs), len(exported_outputs)))]
-    return check_export(
-        check, model.remote.dtype, dict(zip(names, exported_outputs)), dict(zip(names, own_outputs))
-    )
-
-
 def refuse_export(adapter: str, reason: Finding, keep: Keep) -> None:
     """Keep every check of an export as not run."""
     for check in _checks(adapter):
         keep(check.not_run(reason))
 
 
-def _checks(adapter: str) -> tuple[Check, Check, Check]:
-    return (
-        Check("structure", "structure", adapter, STRUCTURE),
-        Check("exported weights", "export", adapter, EXPORTED_WEIGHTS),
-        Check("export", "export", adapter, Baseline(kind="timed_model")),
-    )
+def _checks(adapter: str) -> tuple[Check, ...]:
+    return tuple(Check.of(name, adapter) for name in ("structure", "exported weights", "export"))
 
 
 def check_export(check: Check, dtype: str, exported: Tensors, own: Tensors) -> CheckResult:
@@ -165,7 +138,7 @@ def run_exported(exported: Path, *inputs: Array) -> list[Array]:
     """
     import onnx
 
-    from dlb.graph.runtime import run_model
+    from dlb_graph.truth.runtime import run_model
 
     loaded = onnx.load(str(exported), load_external_data=False)
     if not any(array.dtype == np.float64 for array in inputs):

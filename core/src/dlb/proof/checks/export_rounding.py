@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from dlb.errors import DlbError
 from dlb.proof.certificate import CheckResult
-from dlb.proof.distance import figure, passes, relative_l2
 from dlb.proof.engine import Check
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import MixedExport, RoundedExport
 from dlb.proof.rounding import Rounding, to_bfloat16
-from dlb.proof.tolerances import (
+from dlb_graph.comparing.distance import figure, passes, relative_l2
+from dlb_graph.comparing.tolerances import (
     EXPORT_TOLERANCES,
     FLOAT32_LEAST,
     FLOAT32_MOST,
@@ -63,8 +63,8 @@ def judge_rounding(
     """
     import onnx
 
-    from dlb.graph.evaluate import Evaluator
-    from dlb.graph.precision import in_precision
+    from dlb_graph.truth.evaluate import Evaluator
+    from dlb_graph.truth.precision import in_precision
 
     loaded, double = onnx.load(str(exported)), onnx.TensorProto.DOUBLE
     try:
@@ -92,8 +92,8 @@ def judge_rounding(
 
 def _run_canonical(canonical: onnx.ModelProto, weights: Tensors, inputs: Array) -> Array:
     """What ONNX Runtime computes of the canonical graph with these weights, in float32."""
-    from dlb.graph.canonical import with_weights
-    from dlb.graph.runtime import run_model
+    from dlb_graph.truth.canonical import with_weights
+    from dlb_graph.truth.runtime import run_model
 
     model = with_weights(canonical, weights)
     return run_model(model.SerializeToString(), {input_names(model)[0]: inputs})[0]
@@ -120,8 +120,8 @@ def judge_mixed(
     """
     import onnx
 
-    from dlb.graph.evaluate import Evaluator
-    from dlb.graph.precision import in_precision
+    from dlb_graph.truth.evaluate import Evaluator
+    from dlb_graph.truth.precision import in_precision
 
     double, output = onnx.TensorProto.DOUBLE, canonical.graph.output[0].name
     try:
@@ -146,8 +146,8 @@ def judge_mixed(
 
 def run_in_numpy(model: onnx.ModelProto, *inputs: Array) -> list[Array]:
     """Outputs of an exported model, computed by dlb in the model's types, of inputs in the file's order."""
-    from dlb.graph.evaluate import evaluate
-    from dlb.graph.runtime import run_in_parts
+    from dlb_graph.truth.evaluate import evaluate
+    from dlb_graph.truth.runtime import run_in_parts
 
     names = input_names(model)
     first = next(value for value in model.graph.input if value.name == names[0])

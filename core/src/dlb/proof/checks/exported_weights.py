@@ -13,22 +13,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.proof.certificate import Baseline, CheckResult
-from dlb.proof.distance import relative_l2, worst_first
+from dlb.proof.certificate import CheckResult
 from dlb.proof.engine import Check
 from dlb.proof.findings import Figure, Finding
 from dlb.proof.findings.common import BitsDiffer
-from dlb.proof.findings.files import FoldedWeights
-from dlb.proof.tolerances import FOLDED_TOLERANCE
-from dlb.workload import Model
+from dlb.proof.findings.workload import FoldedWeights
+from dlb_graph.comparing.distance import relative_l2, worst_first
+from dlb_graph.comparing.tolerances import FOLDED_TOLERANCE
+from dlb_graph.workload import Model
 
 if TYPE_CHECKING:
     from onnx import GraphProto
 
-__all__ = ["EXPORTED_WEIGHTS", "check_exported_weights"]
+__all__ = ["check_exported_weights"]
 
 Array = npt.NDArray[Any]
-EXPORTED_WEIGHTS = Baseline(kind="trained_weights")
 
 
 def check_exported_weights(
@@ -94,6 +93,9 @@ def _constants(graph: GraphProto) -> Iterator[Array]:
 def _missing(weights: Mapping[str, Array], constants: list[Array]) -> list[str]:
     """Parameters of which the file lacks a number, or has it less often."""
     pool: Array = np.concatenate(constants) if constants else np.empty(0)
+    own = np.concatenate([pool[:0], *(array.reshape(-1) for array in weights.values())])
+    if pool.size == own.size and np.array_equal(np.sort(pool), np.sort(own)):
+        return []
     held, counts = np.unique(pool, return_counts=True)
     needed = np.zeros(len(held), np.int64)
     places: dict[str, Array] = {}
@@ -122,9 +124,9 @@ def _folded(
     model: Model, weights: Mapping[str, Array], missing: list[str], constants: list[Array]
 ) -> dict[str, float]:
     """Of the missing parameters, those that a batch normalisation is folded into, with their distance."""
-    from dlb.graph.canonical import canonical_graph
-    from dlb.graph.trace import trace
-    from dlb.proof.files.weights import foldings
+    from dlb_graph.comparing.foldings import foldings
+    from dlb_graph.truth.canonical import canonical_graph
+    from dlb_graph.truth.trace import trace
 
     distances: dict[str, float] = {}
     in_order = [np.sort(constant) for constant in constants]
@@ -135,7 +137,7 @@ def _folded(
             default=np.inf,
         )
         if distance <= FOLDED_TOLERANCE:
-            for name in sources & set(missing):
+            for name in sorted(sources & set(missing)):
                 distances[name] = max(distance, distances.get(name, 0.0))
     return distances
 

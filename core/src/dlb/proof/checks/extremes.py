@@ -16,20 +16,24 @@ import numpy.typing as npt
 
 from dlb.proof.certificate import CheckGroup, CheckResult
 from dlb.proof.checks.backward import (
-    BACKWARD,
+    backward_otherwise,
     gradient_figures,
     missing_values,
     nearest_the_loss,
     own_gradients,
 )
-from dlb.proof.checks.layers import ISOLATED, layer_facts
-from dlb.proof.distance import figure, relative_l2
+from dlb.proof.checks.layers import layer_facts
 from dlb.proof.engine import Check, Keep, run
-from dlb.proof.extremes import NORMS, ExtremeKind
+from dlb.proof.extremes import ExtremeKind
 from dlb.proof.findings import Figure, Finding
-from dlb.proof.findings.workload import Extremes, LayerDiffers
+from dlb.proof.findings.workload import Extremes, LayerDiffers, Otherwise
 from dlb.proof.reference import Reference
-from dlb.proof.tolerances import (
+from dlb.proof.update_batches import as_dtype
+from dlb.supervision.remote import RemoteModel
+from dlb.threads import together
+from dlb_graph.comparing.distance import figure, relative_l2
+from dlb_graph.comparing.near_misses import layer_otherwise
+from dlb_graph.comparing.tolerances import (
     EXTREME_SMALL,
     EXTREME_TOLERANCE,
     FLOAT32_MULTIPLE,
@@ -38,9 +42,6 @@ from dlb.proof.tolerances import (
     SMALL,
     Tensors,
 )
-from dlb.proof.update_batches import as_dtype
-from dlb.supervision.remote import RemoteModel
-from dlb.threads import together
 
 __all__ = ["prove_extremes"]
 
@@ -60,8 +61,7 @@ class _Judged:
     @property
     def multiple(self) -> float:
         """The distance in units of the tolerance."""
-        size = self.figure.relative_l2
-        return np.inf if size is None else size / self.tolerance
+        return self.figure.distance / self.tolerance
 
 
 def prove_extremes(
@@ -76,13 +76,15 @@ def prove_extremes(
     Args:
         cases: the reference of each case.
     """
-    isolated = Check("isolated layers, extremes", "layers", adapter, ISOLATED)
-    gradient = Check("gradients float64, extremes", "gradients", adapter, BACKWARD)
+    isolated = Check.of("isolated layers, extremes", adapter)
+    gradient = Check.of("gradients float64, extremes", adapter)
     if not cases:
         for check in (isolated, gradient) if "gradients" in groups else (isolated,):
             keep(check.not_run(Finding(cause=Extremes(kinds=()))))
         return
     before = model.weights()[0]
+    otherwise: list[Finding] = []
+    backwards: list[Finding] = []
     layers: list[_Judged] = []
     gradients: list[_Judged] = []
     missing: list[Finding] = []
@@ -98,11 +100,18 @@ def prove_extremes(
                 if found := missing_values(values, reference):
                     missing.append(found)
                     return check.not_run(found)
-                layers.extend(_judged_layers(kind, reference, values))
+                judged = list(_judged_layers(kind, reference, values))
+                if not any(item.multiple > 1 for item in layers):
+                    otherwise.extend(_layer_otherwise(reference, before, values, judged))
+                layers.extend(judged)
                 # A gradient behind a large mean is a difference of its products: ill-conditioned by nature.
                 if "gradients" in groups and kind != "offset":
                     own = own_gradients(model, reference)
-                    gradients.extend(_judged_gradients(kind, reference, values, own))
+                    worst = list(_judged_gradients(kind, reference, values, own))
+                    if any(not item.multiple <= 1 for item in worst) and not backwards:
+                        tolerance = max(item.tolerance for item in worst)
+                        backwards.extend(backward_otherwise(reference, values, own, tolerance))
+                    gradients.extend(worst)
         finally:
             model.load_weights(before)
         failing = {item.figure.tensor: item for item in layers if not item.multiple <= 1}
@@ -115,7 +124,7 @@ def prove_extremes(
             figure=failing[first].figure,
             tolerance=failing[first].tolerance,
         )
-        return _result(check, layers, fault)
+        return _result(check, layers, fault, *otherwise)
 
     def backward(check: Check) -> CheckResult:
         if missing:
@@ -124,7 +133,7 @@ def prove_extremes(
         kinds = [item.kind for item in failing]
         own = [item.figure for item in failing if item.kind == kinds[0]]
         fault = nearest_the_loss(described, own, 0.0, model.native_layers)
-        return _result(check, gradients, fault)
+        return _result(check, gradients, fault, *backwards)
 
     keep(run(isolated, compute))
     if "gradients" in groups:
@@ -173,7 +182,7 @@ def _moved_layers(
     sums = {
         node.name: math.sqrt(values[node.name].size)
         for node in reference.model.nodes
-        if kind == "large" and isinstance(node.layer, NORMS)
+        if kind == "large" and node.layer.subtracts_mean
     }
     pairs = zip(
         reference.isolated_layers(values, training=True),
@@ -216,16 +225,35 @@ def _judged_gradients(
             partial(reference.gradients, values),
             partial(reference.gradients, _last_place_moved(values)),
         )
-        magnified = {
-            item.tensor: np.inf if item.relative_l2 is None else item.relative_l2
-            for item in gradient_figures(near, truth, share)
-        }
+        magnified = {item.tensor: item.distance for item in gradient_figures(near, truth, share)}
     for item in gradient_figures(gradients, truth, share):
         own = min(MOST_MAGNIFIED, FLOAT32_MULTIPLE * magnified.get(item.tensor, 0.0))
         yield _Judged(kind, item, max(tolerance, own))
 
 
-def _result(check: Check, judged: Collection[_Judged], fault: Finding | None) -> CheckResult:
+def _layer_otherwise(
+    reference: Reference, before: Tensors, values: Tensors, judged: Collection[_Judged]
+) -> Iterator[Finding]:
+    """What of the first layer that is past its tolerance was otherwise, if one thing explains it."""
+    failing = {item.figure.tensor: item for item in judged if not item.multiple <= 1}
+    for node in (each for each in reference.model.nodes if each.name in failing):
+        fields = layer_otherwise(
+            reference.model,
+            node.name,
+            {**reference.weights, **values, reference.model.input.name: reference.inputs},
+            training=True,
+            masks=reference.masks,
+            start=before,
+            tolerance=failing[node.name].tolerance,
+        )
+        if fields:
+            yield Finding(cause=Otherwise(fields=fields))
+        return
+
+
+def _result(
+    check: Check, judged: Collection[_Judged], fault: Finding | None, *causes: Finding
+) -> CheckResult:
     """The result with each tensor's figure of the case in which it is worst, and that case if one fails."""
     ordered = sorted(judged, key=lambda item: item.multiple, reverse=True)
     worst: dict[str, _Judged] = {}
@@ -237,4 +265,6 @@ def _result(check: Check, judged: Collection[_Judged], fault: Finding | None) ->
     )
     note = Finding(cause=Extremes(kinds=kinds))
     compared = tuple(item.figure for item in worst.values())
-    return check.result(compared, first.tolerance, (fault, note), passed=first.multiple <= 1)
+    return check.result(
+        compared, first.tolerance, (fault, *causes, note), passed=first.multiple <= 1
+    )

@@ -16,25 +16,31 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.graph.losses import formula
 from dlb.proof.certificate import CheckResult
-from dlb.proof.checks.backward import BACKWARD, missing_values, nearest_the_loss, own_gradients
+from dlb.proof.checks.backward import (
+    backward_otherwise,
+    missing_values,
+    nearest_the_loss,
+    own_gradients,
+)
 from dlb.proof.checks.float32 import gradient_errors, judge_multiples
-from dlb.proof.checks.layers import ISOLATED, layer_facts
-from dlb.proof.distance import figure, worst_first
+from dlb.proof.checks.layers import layer_facts
+from dlb.proof.checks.updates import NEARER
 from dlb.proof.engine import Check, Keep
 from dlb.proof.findings import Figure, Finding
 from dlb.proof.findings.common import NotFinite
-from dlb.proof.findings.workload import LayerDiffers
+from dlb.proof.findings.workload import LayerDiffers, Otherwise
 from dlb.proof.reference import Reference
 from dlb.proof.rounding import FLOAT32, Rounding
-from dlb.proof.tolerances import FLOAT32_MOST, Tensors
 from dlb.proof.update_batches import UpdateBatches, as_dtype
 from dlb.supervision.remote import RemoteModel
 from dlb.threads import ahead, together
-from dlb.workload import BatchNorm, Loss, Model
+from dlb_graph.comparing.distance import figure, worst_first
+from dlb_graph.comparing.near_misses import layer_otherwise
+from dlb_graph.comparing.tolerances import FLOAT32_MOST, Tensors
+from dlb_graph.workload import BatchNorm, Loss, Model
 
-__all__ = ["BATCHES", "Float32Errors", "layer_checks", "small_references"]
+__all__ = ["BATCHES", "Float32Errors", "small_references"]
 
 Array = npt.NDArray[Any]
 #: Small batches that are compared: three, so that one with an unlucky rounding is not the median.
@@ -57,6 +63,7 @@ class Float32Errors:
         missing: why a batch could not be compared.
         rounding: the type that the model computes in.
         notes: facts about the comparison.
+        otherwise: what of a layer, or of the backward pass (""), was otherwise, if one thing explains it.
     """
 
     model: Model
@@ -66,6 +73,7 @@ class Float32Errors:
     gradients: list[list[tuple[dict[str, Figure], dict[str, Figure]]]] = field(default_factory=list)
     missing: list[Finding] = field(default_factory=list)
     notes: Sequence[Finding] = ()
+    otherwise: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
 
     def collect(
         self,
@@ -101,6 +109,7 @@ class Float32Errors:
                 else:
                     errors = _few_layer_errors(reference, values, weights, self.rounding, growth)
                 self.layers.append(errors)
+                self._explain(reference, values, weights, training, errors)
                 if training and backward:
                     least = self._least_gradient(errors[0], growth or 1.0)
                     batches.append(
@@ -108,6 +117,30 @@ class Float32Errors:
                     )
         if batches:
             self.gradients.append(batches)
+
+    def _explain(
+        self,
+        reference: Reference,
+        values: Tensors,
+        weights: Mapping[str, Array],
+        training: bool,
+        errors: tuple[dict[str, Figure], dict[str, Figure]],
+    ) -> None:
+        """Look for what was otherwise in the first layer that is too far off."""
+        own, numpy = errors
+        most = {name: max(item.distance, self.rounding.least) for name, item in numpy.items()}
+        far = [name for name in own if _multiple(own[name], most) > self.rounding.multiple]
+        if not far or far[0] in self.otherwise:
+            return
+        fields = layer_otherwise(
+            self.model,
+            far[0],
+            {**weights, **values, self.model.input.name: reference.inputs},
+            training=training,
+            masks=reference.masks,
+            tolerance=own[far[0]].distance / NEARER,
+        )
+        self.otherwise[far[0]] = (Finding(cause=Otherwise(fields=fields)),) if fields else ()
 
     def _least_gradient(self, layers: Mapping[str, Figure], growth: float) -> float:
         """The error of a gradient that counts at least, before what the loss makes of it.
@@ -119,7 +152,7 @@ class Float32Errors:
         if growth == 1.0:
             return least
         norms = (node.name for node in self.model.nodes if isinstance(node.layer, BatchNorm))
-        errors = [_size(layers[name]) for name in norms if name in layers]
+        errors = [layers[name].distance for name in norms if name in layers]
         finite = (
             STATISTICS * error / self.rounding.multiple for error in errors if error < FLOAT32_MOST
         )
@@ -138,12 +171,12 @@ class Float32Errors:
         own, last = own_gradients(model, reference), self.model.nodes[-1].name
         exact = partial(reference.gradients, values, weights)
         rounded = partial(self.rounding.gradients, reference, values, weights)
-        cancelled = formula(reference.loss).cancellation(values[last], reference.labels)
+        cancelled = reference.loss.cancellation(values[last], reference.labels)
         least *= cancelled
         truth, numpy = together(exact, rounded) if growth is None else (exact(), None)
         errors, far = _by_tensor(gradient_errors(own, truth)), False
         if numpy is None:
-            far = any(_size(item) > self.rounding.multiple * least for item in errors.values())
+            far = any(item.distance > self.rounding.multiple * least for item in errors.values())
             numpy = rounded() if far else truth
         rounding = _by_tensor(gradient_errors(numpy, truth))
         if growth is not None and far:
@@ -151,17 +184,25 @@ class Float32Errors:
             # two programs may have it on both sides. As much passes as crossing makes of NumPy's own float32.
             by_kinks = _kink_errors(reference)
             for name, item in by_kinks.items():
-                size = CROSSED * _size(item) / self.rounding.multiple
-                if _size(rounding[name]) < size < np.inf:
+                size = CROSSED * item.distance / self.rounding.multiple
+                if rounding[name].distance < size < np.inf:
                     rounding[name] = msgspec.structs.replace(item, relative_l2=size)
         for name, item in rounding.items():
             if (item.relative_l2 or 0.0) < least:
                 rounding[name] = msgspec.structs.replace(item, relative_l2=least)
+        sizes = {name: item.distance for name, item in rounding.items()}
+        worst = max(errors.values(), key=lambda item: _multiple(item, sizes))
+        if _multiple(worst, sizes) > self.rounding.multiple and "" not in self.otherwise:
+            far_off = worst.distance / NEARER
+            self.otherwise[""] = backward_otherwise(reference, values, own, far_off, weights)
         return errors, rounding
 
     def keep(self, adapter: str, keep: Keep) -> None:
         """Judge what was collected."""
-        layers, gradients = layer_checks(adapter, self.rounding)
+        layers, gradients = (
+            Check.of(f"{name} {self.rounding.name}", adapter)
+            for name in ("isolated layers", "gradients")
+        )
         if self.missing:
             for check in (layers, gradients):
                 keep(check.not_run(self.missing[0]))
@@ -185,7 +226,8 @@ class Float32Errors:
             figure=failing[first],
             tolerance=most * allowed[first],
         )
-        return judge_multiples(check, compared, allowed, of, fault, *self.notes, allowed=most)
+        notes = (fault, *self.otherwise.get(first, ()), *self.notes)
+        return judge_multiples(check, compared, allowed, of, *notes, allowed=most)
 
     def _judge_gradients(self, check: Check) -> CheckResult:
         medians = [_medians(batches) for batches in self.gradients]
@@ -193,21 +235,8 @@ class Float32Errors:
         of, most = self.rounding.of, self.rounding.multiple
         failing = [item for item in compared if _multiple(item, allowed) > most]
         finding = nearest_the_loss(self.model, failing, 0.0, self.native)
-        notes = self.notes if finding is None else (finding, *self.notes)
+        notes = (finding, *self.otherwise.get("", ()), *self.notes) if finding else self.notes
         return judge_multiples(check, compared, allowed, of, *notes, allowed=most)
-
-
-def layer_checks(adapter: str, rounding: Rounding) -> tuple[Check, Check]:
-    """The checks of layers and of gradients in a type."""
-    if rounding is FLOAT32:
-        return (
-            Check("isolated layers float32", "float32", adapter, ISOLATED),
-            Check("gradients float32", "float32", adapter, BACKWARD),
-        )
-    return (
-        Check("isolated layers bfloat16", "float32", adapter, ISOLATED),
-        Check("gradients bfloat16", "float32", adapter, BACKWARD),
-    )
 
 
 def small_references(
@@ -252,10 +281,10 @@ def _layer_errors(
         numpy[name] = figure(name, baseline, truth)
     if rounding is FLOAT32 and training:
         most = rounding.multiple
-        errors = {name: max(_size(item), rounding.least) for name, item in numpy.items()}
-        far = {name for name, item in own.items() if _size(item) > most * errors[name]}
+        errors = {name: max(item.distance, rounding.least) for name, item in numpy.items()}
+        far = {name for name, item in own.items() if item.distance > most * errors[name]}
         for name, item in _added_in_turn(reference, values, weights, far):
-            if _size(item) > errors[name]:
+            if item.distance > errors[name]:
                 numpy[name] = item
     return own, numpy
 
@@ -279,14 +308,14 @@ def _few_layer_errors(
     least = rounding.least * growth
     exact = iter(reference.isolated_layers(values, training=True, weights=weights))
     own = {name: figure(name, values[name], truth) for name, truth in ahead(exact)}
-    far = [name for name, item in own.items() if _size(item) > rounding.multiple * least]
+    far = [name for name, item in own.items() if item.distance > rounding.multiple * least]
     numpy = {name: Figure(tensor=name, relative_l2=least, largest=None) for name in own}
     if far:
         of_far, of_numpy = _layer_errors(reference, values, weights, True, rounding, far)
         for name in far:
             if name not in of_far:
                 del own[name]
-            elif _size(of_numpy[name]) > least:
+            elif of_numpy[name].distance > least:
                 numpy[name] = of_numpy[name]
     return own, numpy
 
@@ -320,7 +349,7 @@ def _added_in_turn(
         scale, bias = (
             weights[f"{owner}.{role}"].astype(np.float32)[:, None] for role in ("scale", "bias")
         )
-        epsilon = np.float32(node.layer.epsilon)  # type: ignore[union-attr]
+        epsilon = np.float32(node.layer.epsilon)  # type: ignore[attr-defined]
         array = away / np.sqrt(variance + epsilon) * scale + bias
         found = np.moveaxis(array.reshape(x.shape), 0, 1)
         yield node.name, figure(node.name, found, exact[node.name])
@@ -328,10 +357,6 @@ def _added_in_turn(
 
 def _by_tensor(collected: Iterable[Figure]) -> dict[str, Figure]:
     return {item.tensor: item for item in collected}
-
-
-def _size(item: Figure) -> float:
-    return np.inf if item.relative_l2 is None else item.relative_l2
 
 
 def _medians(
@@ -357,12 +382,12 @@ def _worst_multiples(
     allowed: dict[str, float] = {}
     for own, numpy in pairs:
         for name, item in own.items():
-            error = _size(numpy[name])
+            error = numpy[name].distance
             error = max(error if np.isfinite(error) else 0.0, least)
-            if name not in worst or _size(item) / error > _multiple(worst[name], allowed):
+            if name not in worst or item.distance / error > _multiple(worst[name], allowed):
                 worst[name], allowed[name] = item, error
     return tuple(worst.values()), allowed
 
 
 def _multiple(item: Figure, allowed: Mapping[str, float]) -> float:
-    return _size(item) / allowed[item.tensor]
+    return item.distance / allowed[item.tensor]

@@ -10,26 +10,26 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.proof.certificate import CheckResult
+from dlb.proof.checks.backward import check_gradient_shapes
 from dlb.proof.checks.float32 import judge_multiples
-from dlb.proof.checks.gradients import check_gradient_shapes
-from dlb.proof.checks.updates import DEFINITION, change_figures, shows_change
-from dlb.proof.distance import norm, pieces
+from dlb.proof.checks.updates import Steps, change_figures, shows_change
 from dlb.proof.engine import Check, Keep, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.common import StepsCompared
 from dlb.proof.findings.workload import NoWeightMoves
 from dlb.proof.reference import Reference
-from dlb.proof.tolerances import (
+from dlb.proof.update_batches import UpdateBatches, as_dtype
+from dlb.supervision.remote import RemoteModel
+from dlb_graph.comparing.distance import norm, pieces
+from dlb_graph.comparing.tolerances import (
     FLOAT32_LEAST,
     FLOAT32_SMALL,
     Tensors,
     norm_floor,
 )
-from dlb.proof.update_batches import UpdateBatches, as_dtype
-from dlb.proof.updates import Updates
-from dlb.supervision.remote import RemoteModel
-from dlb.workload import learning_rate, state_names
-from dlb.workload.shapes import trained_names
+from dlb_graph.comparing.updates import Updates
+from dlb_graph.workload import learning_rate, state_names
+from dlb_graph.workload.shapes import trained_names
 
 __all__ = [
     "GRADIENT_NOISE",
@@ -59,20 +59,21 @@ def prove_float32_updates(
     NumPy takes the same steps with the adapter's own gradients twice. In float64 they give the reference. In
     float32, with gradients perturbed as far as rounding does, they give the unavoidable error.
     """
-    keep(run(_check(adapter), lambda check: _step(model, reference, batches, adapter, seed)))
+    check = Check.of("update float32", adapter)
+    keep(run(check, lambda check: _step(check, model, reference, batches, seed)))
 
 
 def _step(
+    check: Check,
     model: RemoteModel,
     reference: Reference,
     batches: UpdateBatches,
-    adapter: str,
     seed: int,
 ) -> CheckResult:
     workload, generator = model.workload, np.random.default_rng(seed)
     weights, states = reference.weights, state_names(workload.model)
     start = {name: weights[name] for name in trained_names(workload.model)}
-    truth = Updates(workload.optimizer, start)
+    truth, taken = Updates(workload.optimizer, start), Steps(workload, start)
     float32_baseline = Updates(workload.optimizer, start, "float32")
     inputs, labels = (as_dtype(each, model.dtype) for each in (batches.inputs, batches.labels))
     order = batches.order[:FEW_STEPS]
@@ -86,6 +87,7 @@ def _step(
         number = batches.numbers[step]
         rate = learning_rate(workload.optimizer, workload.schedule, number)
         truth.step(gradients, rate)
+        taken.add(number, gradients)
         whole = norm_floor(gradients, FLOAT32_SMALL)
         noisy = {
             name: perturbed_gradient(gradient, whole, generator)
@@ -99,25 +101,27 @@ def _step(
             first_step=step,
             numbers=(number,),
         )
-    after = model.weights()[0]
+    held, compared = model.weights_and_slots(), {*start, *states}
+    # Neither what is not trained nor statistics that do not move.
+    after = {name: held[name] for name in held if name in compared or name not in weights}
     running: list[dict[str, Array]] = [{}, {}]
     if states:  # those of the last step, from the values before it
         rows = order[-1]
         parts = workload.optimizer.accumulate
         running = [reference.running(before, inputs[rows], dtype, parts) for dtype in _DTYPES]
-    return check_update_float32(
-        adapter,
+    result = check_update_float32(
+        check,
         len(order),
         start | {name: before[name] for name in states},
-        {name: after[name] for name in (*start, *states) if name in after}
-        | model.optimizer_state(),
+        after,
         truth.weights | truth.state | running[0],
         float32_baseline.weights | float32_baseline.state | running[1],
     )
+    return taken.explained(result, after)
 
 
 def check_update_float32(
-    adapter: str, steps: int, start: Tensors, after: Tensors, truth: Tensors, baseline: Tensors
+    check: Check, steps: int, start: Tensors, after: Tensors, truth: Tensors, baseline: Tensors
 ) -> CheckResult:
     """Compare the changes of a few float32 steps with the definition of the optimizer.
 
@@ -127,7 +131,6 @@ def check_update_float32(
         truth: the same in float64, from NumPy with the adapter's own gradients.
         baseline: the same in float32, from NumPy.
     """
-    check = _check(adapter)
     if not shows_change(start, truth):
         return check.not_run(Finding(cause=NoWeightMoves(steps=steps)))
     rounding = {
@@ -139,10 +142,6 @@ def check_update_float32(
     }
     note = Finding(cause=StepsCompared(steps=steps))
     return judge_multiples(check, compared, allowed, "numpy_float32", note)
-
-
-def _check(adapter: str) -> Check:
-    return Check("update float32", "float32", adapter, DEFINITION)
 
 
 def perturbed_gradient(gradient: Array, least: float, generator: np.random.Generator) -> Array:

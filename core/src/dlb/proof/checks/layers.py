@@ -1,57 +1,36 @@
-"""``layers``: each layer by itself, with the inputs that the subject computed for it.
-
-For a built model, every layer is compared with the canonical layer. For a port, the layers that own matched
-parameters are compared with their counterparts. For two files whose outputs differ, the first pair of
-nodes that differ is found.
-"""
+"""The layers of a built model: all together, and each by itself with the inputs that the model computed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy.typing as npt
 
-from dlb.proof.certificate import Baseline, CheckResult
-from dlb.proof.distance import figure, infinite_cause, passes, relative_l2, worst_first
-from dlb.proof.engine import Check
+from dlb.proof.engine import infinite_cause
 from dlb.proof.findings import AnyCause, Figure, Finding, LayerFacts
 from dlb.proof.findings.common import Missing
-from dlb.proof.findings.files import NodesPart, OutputsConstant
-from dlb.proof.findings.port import NoCounterparts
-from dlb.proof.findings.workload import LayerDiffers
-from dlb.proof.port.comparison import PortComparison
-from dlb.proof.tolerances import FLOAT64_TOLERANCE, Tensors
-from dlb.workload import Model, type_name
+from dlb.proof.findings.workload import LayerDiffers, Otherwise
+from dlb.proof.subject import Sides
+from dlb_graph.comparing.distance import figure, figures, passes
+from dlb_graph.comparing.tolerances import FLOAT64_TOLERANCE, Tensors
+from dlb_graph.workload import Model, type_name
 
-if TYPE_CHECKING:
-    from dlb.proof.files.runs import FilePair, Runs
-
-__all__ = [
-    "ISOLATED",
-    "check_counterparts",
-    "check_isolated_layers",
-    "check_node_values",
-    "infinite_causes",
-    "layer_facts",
-    "layers_result",
-    "missing_layers",
-]
+__all__ = ["isolated_layers", "layer_facts", "layer_values", "missing_layers"]
 
 Array = npt.NDArray[Any]
-ISOLATED = Baseline(kind="canonical_layers")
 
 
-def check_isolated_layers(
-    adapter: str,
-    name: str,
+def isolated_layers(
     model: Model,
     values: Tensors,
     truth: Iterable[tuple[str, Array]],
     native: Mapping[str, str],
-) -> CheckResult:
-    """Compare each layer's value with the canonical layer's, computed from the adapter's own inputs.
+    otherwise: Callable[[str], tuple[dict[str, Any], ...]] = lambda layer: (),
+) -> Sides:
+    """Each layer's value, and the canonical layer's, computed from the adapter's own inputs.
 
     So the errors of earlier layers do not count.
 
@@ -59,6 +38,7 @@ def check_isolated_layers(
         values: every layer's value, as the adapter computed it.
         truth: name and value of every canonical layer.
         native: the framework's description of each layer, by name.
+        otherwise: what of a layer that differs was computed otherwise, if one thing explains it.
     """
     compared: list[Figure] = []
     causes: dict[str, AnyCause] = {}
@@ -68,46 +48,68 @@ def check_isolated_layers(
             cause := infinite_cause(layer, values[layer], array)
         ):
             causes[layer] = cause
-    check = Check(name, "layers", adapter, ISOLATED)
-    return layers_result(check, model, worst_first(compared), FLOAT64_TOLERANCE, native, causes)
+    sides = _layers(model, compared, causes, native, FLOAT64_TOLERANCE)
+
+    def locate(compared: tuple[Figure, ...]) -> tuple[Finding, ...]:
+        faults = sides.locate(compared)
+        fields = [otherwise(each.layer.name) for each in faults if each.layer is not None]
+        return (*faults, *(Finding(cause=Otherwise(fields=each)) for each in fields if each))
+
+    return replace(sides, locate=locate)
 
 
-def layers_result(
-    check: Check,
+def layer_values(
     model: Model,
-    compared: tuple[Figure, ...],
-    tolerance: float,
+    values: Tensors,
+    truth: Tensors,
     native: Mapping[str, str],
-    causes: Mapping[str, AnyCause],
-    *notes: Finding,
-) -> CheckResult:
-    """The result of comparing layers. It names the first layer past the tolerance in the model's order.
+    tolerance: float = FLOAT64_TOLERANCE,
+    facts: tuple[Finding, ...] = (),
+) -> Sides:
+    """The values of a forward pass, and the canonical graph's in float64.
+
+    The finding names the first layer past the tolerance, with its description and what the framework built.
 
     Args:
+        values: layers' values, as the adapter computed them.
+        truth: those of the canonical graph that are compared.
         native: the framework's description of each layer, by name.
-        causes: causes of infinite distances, by layer.
-        notes: further findings.
+        facts: about the comparison.
     """
-    failing = {item.tensor: item for item in compared if not passes((item,), tolerance)}
-    first = next((node.name for node in model.nodes if node.name in failing), None)
-    fault = None
-    if first is not None:
+    compared = figures(values, truth)
+    names = [item.tensor for item in compared if item.relative_l2 is None]
+    causes = {name: infinite_cause(name, values.get(name), truth.get(name)) for name in names}
+    return _layers(model, compared, causes, native, tolerance, facts)
+
+
+def _layers(
+    model: Model,
+    compared: Iterable[Figure],
+    causes: Mapping[str, AnyCause | None],
+    native: Mapping[str, str],
+    tolerance: float,
+    facts: tuple[Finding, ...] = (),
+) -> Sides:
+    """Figures of layers; the first past the tolerance in the model's order is where they differ.
+
+    Args:
+        causes: of infinite distances, by layer.
+    """
+
+    def locate(compared: tuple[Figure, ...]) -> tuple[Finding, ...]:
+        failing = {item.tensor: item for item in compared if not passes((item,), tolerance)}
+        first = next((node.name for node in model.nodes if node.name in failing), None)
+        if first is None:
+            return ()
         fault = Finding(
-            cause=causes.get(first, LayerDiffers()),
+            cause=causes.get(first) or LayerDiffers(),
             layer=layer_facts(model, first, native),
             figure=failing[first],
             tolerance=tolerance,
         )
-    return check.result(compared, tolerance, (fault, *notes))
+        return (fault,)
 
-
-def infinite_causes(
-    compared: Iterable[Figure], values: Tensors, truth: Tensors
-) -> dict[str, AnyCause]:
-    """Why distances are infinite, by layer."""
-    names = [item.tensor for item in compared if item.relative_l2 is None]
-    causes = {name: infinite_cause(name, values.get(name), truth.get(name)) for name in names}
-    return {name: cause for name, cause in causes.items() if cause is not None}
+    return Sides(figures=tuple(compared), tolerance=tolerance, facts=facts, locate=locate)
 
 
 def layer_facts(model: Model, name: str, native: Mapping[str, str]) -> LayerFacts:
@@ -131,48 +133,3 @@ def missing_layers(values: Tensors, truth: Tensors) -> Finding | None:
         if name not in values or values[name].shape != array.shape
     ]
     return Finding(cause=Missing(names=tuple(names))) if names else None
-
-
-def check_counterparts(check: Check, port: PortComparison, training: bool = False) -> CheckResult:
-    """Compare outputs of layers that own matched parameters; the findings name the first that differs.
-
-    Layers locate a difference of the outputs. If the outputs agree, no layer differs.
-    """
-    compared = port.layers(training)
-    if not compared.figures and not compared.culprit:
-        return check.not_run(*(compared.apart or (Finding(cause=NoCounterparts()),)))
-    findings = (*compared.culprit, *compared.apart)
-    return check.result(compared.figures, port.tolerance, findings, passed=not compared.culprit)
-
-
-def check_node_values(check: Check, pair: FilePair, runs: Runs, tolerance: float) -> CheckResult:
-    """Find the first pair of nodes that differ, in the first batch whose outputs differ."""
-    from dlb.proof.files.parting import first_parting
-    from dlb.proof.files.runs import trace_file
-
-    for place, (ours, theirs) in enumerate(zip(*runs.values)):
-        differing = [
-            names
-            for names in pair.outputs
-            if not relative_l2(theirs[names[0]], ours[names[0]]) <= tolerance
-        ]
-        if not differing:
-            continue
-        traces = runs.traces
-        if place:
-            traces = (
-                trace_file(pair.first, pair.inputs.first[place]),
-                trace_file(pair.second, pair.inputs.second[place]),
-            )
-        parting = first_parting(*traces, differing, tolerance)
-        if parting is None:
-            break
-        with_owner = msgspec.structs.replace
-        cause = NodesPart(
-            node=with_owner(parting.first, owner=pair.first.label),
-            other=with_owner(parting.second, owner=pair.second.label),
-            **parting.differs,
-        )
-        finding = Finding(cause=cause, figure=parting.figure, tolerance=tolerance)
-        return check.result((parting.figure,), tolerance, (finding,), passed=False)
-    return check.not_run(Finding(cause=OutputsConstant()))

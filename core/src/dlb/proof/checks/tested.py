@@ -15,21 +15,20 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.proof.certificate import CheckResult
-from dlb.proof.checks.forward import CANONICAL
-from dlb.proof.distance import figure, norm, passes, worst_first
 from dlb.proof.engine import Check
 from dlb.proof.findings import Figure, Finding
 from dlb.proof.findings.audit import LogitsAudited, LogitsDiffer
 from dlb.proof.findings.workload import TrainedNotFinite
 from dlb.proof.rounding import FLOAT32, Rounding, to_bfloat16
-from dlb.proof.tolerances import EXPORT_TOLERANCES, FLOAT32_MOST
+from dlb_graph.comparing.distance import figure, norm, passes, worst_first
+from dlb_graph.comparing.tolerances import EXPORT_TOLERANCES, FLOAT32_MOST
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from dlb.graph.evaluate import Evaluator
+    from dlb_graph.truth.evaluate import Evaluator
 
-__all__ = ["TESTED_SAMPLES", "DrawnTest", "check_tests", "draw_samples", "logits_check"]
+__all__ = ["TESTED_SAMPLES", "DrawnTest", "check_tests", "draw_samples"]
 
 Array = npt.NDArray[Any]
 #: Samples of a test that are compared, if NumPy computes so many in some seconds.
@@ -51,11 +50,6 @@ class DrawnTest:
     weights: Mapping[str, Array]
     logits: Array
     batch_size: int
-
-
-def logits_check(adapter: str) -> Check:
-    """The check of the logits that tests of the timed model told."""
-    return Check("audit, test", "audit", adapter, CANONICAL)
 
 
 def draw_samples(count: int, batch_size: int, most: int, generator: random.Random) -> list[int]:
@@ -98,9 +92,7 @@ def check_tests(
         worst = worst_first(errors)[0]
         compared.append((worst, allowed))
         wrong = [
-            row // test.batch_size
-            for row, error in zip(rows, errors)
-            if error.relative_l2 is None or error.relative_l2 > allowed
+            row // test.batch_size for row, error in zip(rows, errors) if error.distance > allowed
         ]
         if wrong:
             cause = LogitsDiffer(
@@ -117,7 +109,7 @@ def check_tests(
     audited = LogitsAudited(tests=count, samples=samples, batches=batches)
     ordered = sorted(
         compared,
-        key=lambda pair: np.inf if pair[0].relative_l2 is None else pair[0].relative_l2 / pair[1],
+        key=lambda pair: pair[0].distance / pair[1],
         reverse=True,
     )
     figures = tuple(worst for worst, _ in ordered)
@@ -146,9 +138,9 @@ def _truth(
     """
     from onnx import TensorProto
 
-    from dlb.graph.evaluate import Evaluator
-    from dlb.graph.precision import in_precision
     from dlb.proof.checks.export_rounding import input_names
+    from dlb_graph.truth.evaluate import Evaluator
+    from dlb_graph.truth.precision import in_precision
 
     feeds = {input_names(canonical)[0]: inputs, **weights}
     output = canonical.graph.output[0].name

@@ -1,14 +1,13 @@
-"""``update`` and ``trajectory``: what training steps change, against the optimizer's definition.
+"""What training steps of a built model change, against the optimizer's definition.
 
-Weights, optimizer state and running statistics of a built model; the weights of a port, whose steps are
-the definition's, each model's with its own gradients.
+That is weights, optimizer state and running statistics.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,51 +15,45 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dlb.proof.certificate import Baseline, CheckGroup, CheckResult, Divergent
-from dlb.proof.checks.agreement import comparable_steps, error_growth
-from dlb.proof.checks.gradients import check_gradient_shapes
-from dlb.proof.distance import figure, infinite_cause, inner_product, norm, pieces, worst_first
+from dlb.proof.certificate import CheckGroup, CheckResult, Divergent
+from dlb.proof.checks.backward import check_gradient_shapes
 from dlb.proof.divergence import Changes, observed_steps
-from dlb.proof.engine import Check, Keep
+from dlb.proof.engine import Check, Keep, infinite_cause
 from dlb.proof.findings import Figure, Finding
 from dlb.proof.findings.common import NotFinite, StepsCompared
-from dlb.proof.findings.workload import NoWeightMoves, TrainedNotFinite
-from dlb.proof.port.comparison import PortComparison
+from dlb.proof.findings.workload import NoWeightMoves, Otherwise, TrainedNotFinite
 from dlb.proof.reference import Reference
-from dlb.proof.tolerances import (
+from dlb.proof.rounding import to_bfloat16
+from dlb.proof.update_batches import UpdateBatches
+from dlb.supervision.remote import RemoteModel
+from dlb_graph.comparing.distance import figure, inner_product, norm, pieces, worst_first
+from dlb_graph.comparing.near_steps import MOST_NUMBERS, steps_otherwise
+from dlb_graph.comparing.tolerances import (
     CHANGE_LEAST,
     CHANGE_SEEN,
+    FLOAT32_LEAST,
     FLOAT64_TOLERANCE,
     ROUNDED,
     RUNNING_LEAST,
-    SMALL,
-    STEP_SCALE,
     Tensors,
     norm_floor,
 )
-from dlb.proof.update_batches import UpdateBatches
-from dlb.proof.updates import Updates
-from dlb.supervision.remote import RemoteModel
-from dlb.workload import SGD, learning_rate, state_names
-from dlb.workload.shapes import trained_names
+from dlb_graph.comparing.updates import Updates
+from dlb_graph.workload import Workload, learning_rate, state_names
+from dlb_graph.workload.shapes import trained_names
 
 __all__ = [
-    "DEFINITION",
+    "Steps",
     "change_figures",
     "check_changes",
-    "check_port_trajectory",
-    "check_trajectory",
-    "check_update",
     "prove_updates",
     "shows_change",
 ]
 
 Array = npt.NDArray[Any]
 Losses = Sequence[tuple[float, float]]
-DEFINITION = Baseline(kind="optimizer_definition")
-#: Steps of a port's trajectory, and their momentum. The first step changes the weights by this share of
-#: their norm: enough to change the gradients, whatever the scale of the outputs.
-PORT_STEPS, PORT_MOMENTUM, PORT_STEP_SHARE = 5, 0.9, 0.01
+#: In float32, what is so many times nearer than what is meant is what was computed.
+NEARER = 8.0
 
 
 def prove_updates(
@@ -95,7 +88,7 @@ def prove_updates(
     states, start = state_names(reference.model), reference.weights
     parts = workload.optimizer.accumulate
     trained = {name: start[name] for name in trained_names(reference.model)}
-    updates = Updates(workload.optimizer, trained)
+    updates, taken = Updates(workload.optimizer, trained), Steps(workload, trained)
     moved: set[str] = set()
     finite = True
     losses: list[tuple[float, float]] = []
@@ -112,15 +105,14 @@ def prove_updates(
         own, was_finite, finite = {**start, **updates.weights}, finite, _is_finite(gradients)
         if was_finite and not finite and _diverges(reference, own, inputs, labels):
             note = Finding(cause=TrainedNotFinite())
-            check = Check("trajectory", "trajectory", adapter, DEFINITION)
+            check = Check.of("trajectory", adapter)
             if step == 0:
-                keep(Check("update", "update", adapter, DEFINITION).not_run(note))
+                keep(Check.of("update", adapter).not_run(note))
                 keep(check.not_run(note))
             else:
                 # Running statistics of the step before are not known here; `update` has judged the first.
-                moved_weights = model.weights()[0]
-                after = {name: moved_weights[name] for name in moved_weights if name not in states}
-                after |= model.optimizer_state()
+                held = model.weights_and_slots()
+                after = {name: array for name, array in held.items() if name not in states}
                 truth = updates.weights | updates.state
                 keep(check_changes(check, step, start, after, truth, {}, losses, note))
             return {}, Divergent(run="trajectory", step=step)
@@ -133,6 +125,7 @@ def prove_updates(
         moved |= {name for name, size in sizes.items() if not size <= ROUNDED * whole}
         number = batches.numbers[step]
         updates.step(gradients, learning_rate(workload.optimizer, workload.schedule, number))
+        taken.add(number, gradients)
         # Starting a pipeline costs more than a step, so steps without a check read from memory.
         source = input_mode if judged else "memory"
         trained_step = model.train(
@@ -145,23 +138,82 @@ def prove_updates(
         losses.append((float(trained_step.losses[0]), float(gradients["loss"])))
         if not judged and step + 1 not in observed:
             continue
-        after = model.weights()[0]
+        after = model.weights_and_slots()
         if step + 1 in observed:
             path = folder / f"{step + 1}.npz"
             changes[step + 1] = Changes.write(path, trained, after, frozenset(moved))
         if not judged:
             continue
-        after |= model.optimizer_state()
         truth = updates.weights | updates.state
-        for at, judge in ((0, check_update), (last, check_trajectory)):
+        for at, name in ((0, "update"), (last, "trajectory")):
             if step == at:
                 took = time.perf_counter() - began
-                result = judge(adapter, step + 1, start, after, truth, running, losses)
+                check = Check.of(name, adapter)
+                result = check_changes(check, step + 1, start, after, truth, running, losses)
+                result = taken.explained(result, after)
                 keep(msgspec.structs.replace(result, seconds=took))
                 if step == last and result.verdict == "not run":
                     # These changes are rounding, in which adapters need not agree.
                     changes = {at: Changes(kept.path) for at, kept in changes.items()}
     return changes, None
+
+
+class Steps:
+    """The first steps of a model, to explain what they changed if that is wrong.
+
+    Args:
+        weights: trained, before the first step.
+    """
+
+    def __init__(self, workload: Workload, weights: Tensors) -> None:
+        self.workload, self.weights = workload, weights
+        self._numbers: list[int] = []
+        self._gradients: list[Tensors] = []
+
+    def add(self, number: int, gradients: Tensors) -> None:
+        """Add a step with its number and its gradients, unless they are too many to search."""
+        size = sum(array.size for array in self.weights.values())
+        if size * (len(self._numbers) + 1) <= MOST_NUMBERS:
+            self._gradients.append(gradients)
+        self._numbers.append(number)
+
+    def _beyond_rounding(self, after: Tensors) -> Tensors:
+        """What belongs to parameters whose gradients are more than float32's rounding of the others."""
+        least = FLOAT32_LEAST * NEARER * norm(self._gradients[0][name] for name in self.weights)
+        seen = {name for name in self.weights if norm([self._gradients[0][name]]) > least}
+        return {
+            name: array
+            for name, array in after.items()
+            if name in seen or name.rpartition(".")[0] in seen
+        }
+
+    def explained(self, result: CheckResult, after: Tensors) -> CheckResult:
+        """The result of the steps, with what was otherwise in them, if one thing explains what they changed."""
+        if result.verdict != "failed" or len(self._gradients) < len(self._numbers):
+            return result
+        optimizer, schedule = self.workload.optimizer, self.workload.schedule
+
+        def rates(by: int) -> list[float]:
+            numbers = (max(0, number + by) for number in self._numbers)
+            return [learning_rate(optimizer, schedule, number) for number in numbers]
+
+        others = {
+            "as one step later": rates(1),
+            "as one step earlier": rates(-1),
+            "without its schedule": [optimizer.learning_rate] * len(self._numbers),
+            "0": [0.0] * len(self._numbers),
+            "rounded to float32": [float(np.float32(rate)) for rate in rates(0)],
+            "rounded to bfloat16": [float(to_bfloat16(np.array(rate))) for rate in rates(0)],
+        }
+        tolerance = FLOAT64_TOLERANCE
+        if result.group == "float32" and result.worst is not None:
+            tolerance = result.worst.distance / NEARER
+            after = self._beyond_rounding(after)
+        fields = steps_otherwise(
+            optimizer, self.weights, self._gradients, after, rates(0), others, tolerance
+        )
+        findings = [Finding(cause=Otherwise(fields=fields))] if fields else []
+        return msgspec.structs.replace(result, findings=(*result.findings, *findings))
 
 
 def _is_finite(gradients: Tensors) -> bool:
@@ -180,116 +232,6 @@ def _diverges(reference: Reference, weights: Tensors, inputs: Array, labels: Arr
     own = Reference(reference.model, weights, inputs, labels, reference.masks, reference.loss)
     with np.errstate(all="ignore"):
         return not _is_finite(own.gradients(own.training_layers))
-
-
-def check_port_trajectory(check: Check, port: PortComparison) -> CheckResult:
-    """Compare the changes of some steps in a user's model with those in the reference.
-
-    A user's model has no optimizer. So NumPy takes the steps, with momentum, and with each model's own
-    gradients at its own weights. Each step uses other cotangents.
-    """
-    truth, training = port.truth, port.randomness is None
-    pairs, start, gradients = [], {}, {}
-    for pair in port.pairs:
-        own = pair.of_source(truth.gradients(training).parameters)
-        weight = pair.of_source(port.weights)
-        if (
-            own is not None
-            and weight is not None
-            and pair.of_target(port.gradients.parameters) is not None
-        ):
-            pairs.append(pair)
-            start[pair.source.name], gradients[pair.source.name] = weight, own
-    size, slope = norm(start.values()), norm(gradients.values())
-    if not size or not slope or not math.isfinite(size * slope):
-        return check.not_run(Finding(cause=NoWeightMoves(steps=PORT_STEPS)))
-    # A power of two does not depend on the order in which squares are added.
-    rate = 2.0 ** round(math.log2(PORT_STEP_SHARE * size / slope))
-    optimizer = SGD(learning_rate=rate, momentum=PORT_MOMENTUM)
-
-    def reference(step: int, weights: Tensors) -> Tensors:
-        truth.model.remote.load_weights(
-            _merged(pair.to_source(weights[pair.source.name]) for pair in pairs)
-        )
-        cotangents = truth.step_cotangents(step)
-        found = truth.model.gradients(truth.inputs, cotangents, training)
-        return port.by_reference_names(found, truth.model)
-
-    def model(step: int, weights: Tensors) -> Tensors:
-        port.model.remote.load_weights(
-            _merged(pair.to_target(weights[pair.source.name]) for pair in pairs)
-        )
-        cotangents = truth.step_cotangents(step)
-        found = port.model.gradients(truth.inputs, cotangents, training)
-        return port.by_reference_names(found, port.model)
-
-    scaled_optimizer = msgspec.structs.replace(
-        optimizer, learning_rate=optimizer.learning_rate * (1 + STEP_SCALE)
-    )
-    try:
-        expected = _step_changes(reference, start, optimizer)
-        perturbed = _step_changes(reference, start, scaled_optimizer)
-        actual = _step_changes(model, start, optimizer)
-    finally:
-        # Other models are compared with the same reference.
-        truth.model.remote.load_weights(dict(port.weights))
-        port.model.remote.load_weights(port.carried_weights)
-    growth = {step: error_growth(expected[step], perturbed[step]) for step in expected}
-    steps, finding = comparable_steps(expected, growth)
-    least = norm_floor(expected[steps], SMALL)
-    compared = worst_first(
-        figure(name, actual[steps][name], expected[steps][name], least) for name in start
-    )
-    return check.result(compared, FLOAT64_TOLERANCE, (finding,))
-
-
-def _merged(parts: Iterable[Tensors]) -> dict[str, Array]:
-    return {name: array for part in parts for name, array in part.items()}
-
-
-def _step_changes(
-    gradients: Callable[[int, Tensors], Tensors], start: Tensors, optimizer: SGD
-) -> dict[int, dict[str, Array]]:
-    """The changes of weights after each observed step.
-
-    Args:
-        gradients: computes the gradients of a step at given weights.
-    """
-    updates, observed = Updates(optimizer, start), observed_steps(PORT_STEPS)
-    moved: dict[int, dict[str, Array]] = {}
-    for step in range(PORT_STEPS):
-        updates.step(gradients(step, updates.weights), optimizer.learning_rate)
-        if step + 1 in observed:
-            moved[step + 1] = {name: updates.weights[name] - start[name] for name in start}
-    return moved
-
-
-def check_update(
-    adapter: str,
-    steps: int,
-    start: Tensors,
-    after: Tensors,
-    truth: Tensors,
-    running: Tensors,
-    losses: Losses = (),
-) -> CheckResult:
-    """Compare the changes of one step, state and running statistics included, with the definition."""
-    check = Check("update", "update", adapter, DEFINITION)
-    return check_changes(check, steps, start, after, truth, running, losses)
-
-
-def check_trajectory(
-    adapter: str,
-    steps: int,
-    start: Tensors,
-    after: Tensors,
-    truth: Tensors,
-    running: Tensors,
-    losses: Losses = (),
-) -> CheckResult:
-    """Compare the changes of many steps with the definition, applied to the adapter's own gradients."""
-    check = Check("trajectory", "trajectory", adapter, DEFINITION)
-    return check_changes(check, steps, start, after, truth, running, losses)
 
 
 def check_changes(

@@ -1,120 +1,54 @@
-"""Findings: what a check saw, as fields. :mod:`dlb.report` makes sentences of them."""
+"""Findings: what a check saw, as fields. :mod:`dlb.report` makes sentences of them.
+
+Packages add causes of their own, with their checks and sentences, by the hook ``dlb_findings``.
+"""
 
 from __future__ import annotations
 
-from typing import Union
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from dlb.proof.findings import audit, common, files, port, workload
-from dlb.proof.findings.base import Cause, Figure, LayerFacts, Part, shape_of
+import msgspec
 
-__all__ = ["AnyCause", "Cause", "Figure", "Finding", "LayerFacts", "Part", "shape_of"]
+from dlb.proof.findings import audit, common, workload
+from dlb_graph.comparing import read_facts, reduction
+from dlb_graph.comparing.causes import Cause, Figure, LayerFacts, Part, shape_of
+from dlb_worker.errors import one_line
+from dlb_worker.plugins import load_plugins
 
-#: Every cause there is, told apart by its code.
-AnyCause = Union[
-    common.BitsDiffer,
-    common.CannotRun,
-    common.FeatureMissing,
-    common.Missing,
-    common.Note,
-    common.NotFinite,
-    common.ShapeMismatch,
-    common.StepsCompared,
-    common.StructuresDiffer,
-    audit.BatchDiffers,
-    audit.ClockDiffers,
-    audit.LogitsAudited,
-    audit.LogitsDiffer,
-    audit.LossDiffers,
-    audit.MasksUnknown,
-    audit.OtherWhenWatched,
-    audit.StateChanged,
-    audit.StepDiffers,
-    audit.StepsAudited,
-    audit.TimeUntold,
-    audit.TooFewJudged,
-    audit.WorkPending,
-    audit.WorkersApart,
-    workload.AssumedValues,
-    workload.Asynchronous,
-    workload.Clipping,
-    workload.ConstantLogits,
-    workload.DifferenceSteps,
-    workload.DropoutBackward,
-    workload.DropoutCount,
-    workload.DropoutElement,
-    workload.DropoutInEvaluation,
-    workload.DropoutShape,
-    workload.DropoutsCovered,
-    workload.ErrorMultiple,
-    workload.Extremes,
-    workload.FewElements,
-    workload.Float32Baseline,
-    workload.GradientsDiffer,
-    workload.LayerDiffers,
-    workload.NarrowValues,
-    workload.NoWeightMoves,
-    workload.NodeIsLoss,
-    workload.LossChosen,
-    workload.MixedExport,
-    workload.ReadAs,
-    workload.RoundedExport,
-    workload.RoundedWeights,
-    workload.RoundingGrows,
-    workload.SameNumbers,
-    workload.SharedLayers,
-    workload.SmallerBatch,
-    workload.StraightThrough,
-    workload.TiedWeights,
-    workload.TrainedNotFinite,
-    workload.WorkersCompared,
-    workload.WorkersDisagree,
-    port.ConstantBefore,
-    port.CutDifferently,
-    port.DrawsRandom,
-    port.DropoutDiffers,
-    port.DropoutSame,
-    port.EvaluationMode,
-    port.FlattenOrder,
-    port.Float32Constant,
-    port.KeptPart,
-    port.LayoutUnknown,
-    port.NoCounterparts,
-    port.NotLoaded,
-    port.OnlyKeptPart,
-    port.OtherCalls,
-    port.OutputCount,
-    port.PenaltyDiffers,
-    port.PortLayerDiffers,
-    port.RoundingDecides,
-    port.SameAsEvaluation,
-    port.SpanDiffers,
-    port.TrainedInOne,
-    port.VarianceDivisor,
-    port.WeightsLeft,
-    port.StateDiffers,
-    port.FrozenDiffers,
-    port.StatesRounded,
-    files.BothFolded,
-    files.FedArrays,
-    files.FedNoise,
-    files.Float16Model,
-    files.RoundedConstants,
-    files.Folded,
-    files.FoldedTolerance,
-    files.FoldedWeights,
-    files.InTrainingMode,
-    files.NodeHoldsGraph,
-    files.NodesPart,
-    files.NotFiniteOutputs,
-    files.OutputsConstant,
-    files.PairedByOrder,
-    files.QuantisedModel,
-    files.RunInFloat32,
-    files.RuntimeDiffers,
-    files.WeightDiffers,
-    files.WeightInOne,
-    files.WeightsNotComparable,
+__all__ = [
+    "AnyCause",
+    "Cause",
+    "Figure",
+    "Finding",
+    "LayerFacts",
+    "Part",
+    "Unknown",
+    "causes",
+    "code_of",
+    "shape_of",
+    "vocabularies",
 ]
+
+#: A cause of any package. A document's is made by its code; its schema is that of :func:`causes`.
+if TYPE_CHECKING:
+    AnyCause = Cause
+else:
+    AnyCause = Annotated[Any, msgspec.Meta(extra_json_schema={"$ref": "#/$defs/Cause"})]
+
+
+class Unknown(dict[str, Any]):
+    """The fields of a cause that no installed package has, as the document has them.
+
+    It may say that something was rounded in order to compare, so nothing that has it is called proven.
+    """
+
+    locates = False
+    aside = "rounding"
 
 
 class Finding(Part, frozen=True, kw_only=True, omit_defaults=True):
@@ -133,3 +67,63 @@ class Finding(Part, frozen=True, kw_only=True, omit_defaults=True):
     layer: LayerFacts | None = None
     figure: Figure | None = None
     tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        """Make the cause of a document's fields."""
+        fields: Any = self.cause
+        if isinstance(fields, (Cause, Unknown)):
+            return
+        if not isinstance(fields, dict) or not isinstance(fields.get("code"), str):
+            raise ValueError("its `cause` must be an object with a `code`")
+        kind = causes().get(fields["code"])
+        try:
+            cause = Unknown(fields) if kind is None else msgspec.convert(fields, kind)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"its `cause`: {error}") from None
+        msgspec.structs.force_setattr(self, "cause", cause)
+
+
+def code_of(cause: AnyCause) -> str:
+    """The code of a cause, known or not."""
+    return cause["code"] if isinstance(cause, Unknown) else str(cause.__struct_config__.tag)
+
+
+class Vocabulary(NamedTuple):
+    """What a package adds: modules of causes, and tables of :class:`~dlb.proof.check_table.CheckKind`."""
+
+    causes: Sequence[ModuleType]
+    checks: Sequence[Mapping[str, Any]]
+
+
+@cache
+def vocabularies() -> Sequence[Vocabulary]:
+    """What installed packages add, whose sentences are registered then.
+
+    A module that cannot be imported is left out, with a warning.
+    """
+    added = []
+    for name, module in load_plugins().named("dlb_findings").items():
+        try:
+            imported = import_module(str(module))
+            added.append(Vocabulary(imported.CAUSES, imported.CHECKS))
+        # A plugin is someone else's code, which may raise anything.
+        except Exception as error:
+            warnings.warn(f"findings of {name} left out: {one_line(error)}", stacklevel=2)
+    return added
+
+
+@cache
+def causes() -> Mapping[str, type[Cause]]:
+    """Every cause by its code: dlb's own, whose codes no package takes, and those of packages."""
+    modules = [audit, common, workload, read_facts, reduction]
+    modules += [module for added in vocabularies() for module in added.causes]
+    kinds = [kind for module in modules for kind in _kinds(module)]
+    return {str(kind.__struct_config__.tag): kind for kind in reversed(kinds)}
+
+
+def _kinds(module: ModuleType) -> list[type[Cause]]:
+    return [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Cause) and kind is not Cause
+    ]

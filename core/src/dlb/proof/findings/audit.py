@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dlb.proof.findings.base import Cause
+from dlb_graph.comparing.causes import Cause
 
 __all__ = [
     "BatchDiffers",
@@ -70,6 +70,8 @@ class BatchDiffers(Cause, frozen=True, kw_only=True):
         worker: rank of the worker.
     """
 
+    locates = True
+
     step: int
     steps: int
     part: Literal["inputs", "labels"]
@@ -87,6 +89,8 @@ class StepDiffers(Cause, frozen=True, kw_only=True):
         nothing: whether it changed nothing at all.
     """
 
+    locates = True
+
     step: int
     steps: int
     nothing: bool = False
@@ -102,6 +106,8 @@ class StateChanged(Cause, frozen=True, kw_only=True):
         tested: whether a test of the model changed it.
     """
 
+    locates = True
+
     step: int
     steps: int
     tensors: tuple[str, ...]
@@ -116,6 +122,8 @@ class LossDiffers(Cause, frozen=True, kw_only=True):
         told, expected: the losses; null stands for one that is not finite.
         replayed: whether the expected loss is that of a replay of the first steps.
     """
+
+    locates = True
 
     step: int
     steps: int
@@ -147,6 +155,8 @@ class LogitsDiffer(Cause, frozen=True, kw_only=True):
         samples: how many of the drawn samples are so; ``compared``: how many were drawn.
     """
 
+    locates = True
+
     step: int
     batch: int
     batches: int
@@ -161,6 +171,8 @@ class WorkersApart(Cause, frozen=True, kw_only=True):
         step: the first such step, from 0.
     """
 
+    locates = True
+
     step: int
     tensors: tuple[str, ...]
 
@@ -172,6 +184,8 @@ class ClockDiffers(Cause, frozen=True, kw_only=True):
         told: seconds of the training by the worker's clock.
         seen: by dlb's.
     """
+
+    locates = True
 
     told: float
     seen: float
@@ -185,6 +199,8 @@ class TimeUntold(Cause, frozen=True, kw_only=True):
         untold: median seconds more until the step's loss was there.
     """
 
+    locates = True
+
     told: float
     untold: float
 
@@ -197,6 +213,8 @@ class WorkPending(Cause, frozen=True, kw_only=True):
         step_seconds: median time of a step.
     """
 
+    locates = True
+
     seconds: float
     step_seconds: float
 
@@ -207,6 +225,8 @@ class OtherWhenWatched(Cause, frozen=True, kw_only=True):
     Attributes:
         watched, others: median seconds of both.
     """
+
+    locates = True
 
     watched: float
     others: float

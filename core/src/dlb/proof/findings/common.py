@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from dlb.failure import Failure
-from dlb.proof.findings.base import Cause, Part, Shape
+from dlb_graph.comparing.causes import Cause, Part, Shape
 
 __all__ = [
     "BitsDiffer",
@@ -92,7 +92,7 @@ class StructureDifference(Part, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, difference: Any) -> StructureDifference:
-        """The same of a :class:`dlb.graph.structure.Difference`."""
+        """The same of a :class:`dlb_graph.structure.structure.Difference`."""
         return cls(**{name: getattr(difference, name) for name in cls.__struct_fields__})
 
 
@@ -106,6 +106,8 @@ class StructuresDiffer(Cause, frozen=True, kw_only=True):
             analytic, so that equal values on noise decide; ``nothing`` where they cannot.
         undecided: nodes that values on noise cannot decide about.
     """
+
+    locates = True
 
     differences: tuple[StructureDifference, ...]
     more: int = 0

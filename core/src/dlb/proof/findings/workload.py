@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from dlb.proof.findings.base import Cause
+from dlb_graph.comparing.causes import Cause
 
 __all__ = [
-    "AssumedValues",
     "Asynchronous",
     "Clipping",
     "ConstantLogits",
@@ -22,21 +21,15 @@ __all__ = [
     "Extremes",
     "FewElements",
     "Float32Baseline",
+    "FoldedWeights",
     "GradientsDiffer",
     "LayerDiffers",
-    "LossChosen",
     "MixedExport",
-    "NarrowValues",
     "NoWeightMoves",
-    "NodeIsLoss",
-    "ReadAs",
+    "Otherwise",
     "RoundedExport",
-    "RoundedWeights",
     "RoundingGrows",
-    "SameNumbers",
     "SmallerBatch",
-    "StraightThrough",
-    "TiedWeights",
     "TrainedNotFinite",
     "WorkersCompared",
     "WorkersDisagree",
@@ -45,6 +38,17 @@ __all__ = [
 
 class LayerDiffers(Cause, frozen=True, kw_only=True):
     """The first layer, in the model's order, whose value is past the tolerance."""
+
+
+class Otherwise(Cause, frozen=True, kw_only=True):
+    """What was computed is, to rounding, what the definition computes with one thing otherwise.
+
+    Attributes:
+        fields: what is otherwise: an attribute and its value, or a parameter and what was done with it;
+            several if they fit equally well.
+    """
+
+    fields: tuple[dict[str, Any], ...]
 
 
 class Clipping(Cause, frozen=True, kw_only=True):
@@ -70,6 +74,8 @@ class GradientsDiffer(Cause, frozen=True, kw_only=True):
         tensor: ``loss``, ``input``, or ``layer.parameter``.
     """
 
+    locates = True
+
     tensor: str
 
 
@@ -90,6 +96,8 @@ class SmallerBatch(Cause, frozen=True, kw_only=True):
         samples: of the batch that was compared.
         timed: of the batch that one worker is timed with.
     """
+
+    aside = "checked"
 
     samples: int
     timed: int
@@ -131,6 +139,8 @@ class RoundingGrows(Cause, frozen=True, kw_only=True):
         gradients_apart: how far gradients that agree are apart, where that grows to more.
     """
 
+    aside = "checked"
+
     steps: int
     asked: int
     step_scale: float
@@ -153,6 +163,12 @@ class ErrorMultiple(Cause, frozen=True, kw_only=True):
     allowed: float
 
 
+class FoldedWeights(Cause, frozen=True, kw_only=True):
+    """Batch normalisations are folded into these weights of a file."""
+
+    weights: tuple[str, ...]
+
+
 class TrainedNotFinite(Cause, frozen=True, kw_only=True):
     """The trained model outputs NaN or infinity, so its export cannot be compared."""
 
@@ -164,10 +180,15 @@ class Asynchronous(Cause, frozen=True, kw_only=True):
 
 
 class WorkersCompared(Cause, frozen=True, kw_only=True):
-    """How many workers trained, and for how many steps: a fact, not a fault."""
+    """How many workers trained, and for how many steps: a fact, not a fault.
+
+    Attributes:
+        gradients: whether the strategy tells the gradients after the reduction.
+    """
 
     workers: int
     steps: int
+    gradients: bool = False
 
 
 class WorkersDisagree(Cause, frozen=True, kw_only=True):
@@ -185,9 +206,16 @@ class DropoutInEvaluation(Cause, frozen=True, kw_only=True):
 
 
 class DropoutElement(Cause, frozen=True, kw_only=True):
-    """An element is neither 0 nor its input / (1 - rate)."""
+    """An element is neither 0 nor its input / (1 - rate).
+
+    Attributes:
+        factor: what every element that is not 0 is of its input; null if they are not one multiple.
+        share: of elements that are 0.
+    """
 
     rate: float
+    factor: float | None = None
+    share: float | None = None
 
 
 class DropoutCount(Cause, frozen=True, kw_only=True):
@@ -223,90 +251,6 @@ class FewElements(Cause, frozen=True, kw_only=True):
     layers: tuple[str, ...]
 
 
-class NodeIsLoss(Cause, frozen=True, kw_only=True):
-    """The last softmax or sigmoid of a file belongs to the loss; the logits are what it reads."""
-
-    node: str
-    operator: str
-
-
-class LossChosen(Cause, frozen=True, kw_only=True):
-    """What a file's output is trained by, if it is no logits of classes: a fact.
-
-    Attributes:
-        loss: its type, as in a workload.
-    """
-
-    output: str
-    loss: str
-
-
-class StraightThrough(Cause, frozen=True, kw_only=True):
-    """Roundings of a quantised file whose gradient is that of the identity: a fact.
-
-    Attributes:
-        by_sample: scales of dynamic quantisation are those of each sample.
-    """
-
-    roundings: int
-    by_sample: bool = False
-
-
-class NarrowValues(Cause, frozen=True, kw_only=True):
-    """Values that a file rounds to float16 or bfloat16; layers that were read, or the other file, do not.
-
-    Attributes:
-        values: names of the first that are rounded; more: how many others.
-        distance: of the output from what it is without these roundings; null stands for infinity.
-        file: of two, the one that rounds them.
-    """
-
-    values: tuple[str, ...]
-    more: int
-    distance: float | None
-    file: str = ""
-
-    @property
-    def count(self) -> int:
-        """How many values are rounded."""
-        return len(self.values) + self.more
-
-
-class AssumedValues(Cause, frozen=True, kw_only=True):
-    """Inputs of a file that hold one number everywhere, as nobody chose: the output depends on them.
-
-    Attributes:
-        values: name and number of each input, or of a value that a node computes.
-    """
-
-    values: tuple[tuple[str, float], ...]
-
-
-class ReadAs(Cause, frozen=True, kw_only=True):
-    """What was chosen of a file that leaves sizes open, or has several inputs or outputs: a fact.
-
-    Attributes:
-        sizes: of open axes, as given; defaults: those that nobody gave.
-        constants: inputs that hold one number everywhere.
-        joined: inputs that are read as one, in this order, and the shape of a sample of each.
-        dropped: inputs that the output does not depend on.
-        output: the one that was chosen; empty if there is one.
-        assumed: inputs and values that hold one number everywhere, as nobody chose.
-        first_output: whether ``output`` is the file's first of real numbers, as nobody chose.
-        one_sample: whether the first axis of the file's input is no batch, but one of a sample.
-    """
-
-    sizes: tuple[tuple[str, int], ...]
-    defaults: tuple[tuple[str, int], ...]
-    constants: tuple[tuple[str, float], ...]
-    dropped: tuple[str, ...]
-    output: str
-    joined: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    assumed: tuple[tuple[str, float], ...] = ()
-    first_output: bool = False
-    one_sample: bool = False
-
-
 class RoundedExport(Cause, frozen=True, kw_only=True):
     """An exported file's outputs, which only float32 rounding sets apart from the model's.
 
@@ -329,31 +273,3 @@ class MixedExport(Cause, frozen=True, kw_only=True):
 
     error: float
     rounding: float
-
-
-class RoundedWeights(Cause, frozen=True, kw_only=True):
-    """Weights of a file that float32 does not hold, rounded for what is run."""
-
-    tensors: tuple[str, ...]
-    more: int
-    total: int
-
-
-class TiedWeights(Cause, frozen=True, kw_only=True):
-    """A layer multiplies by an embedding's table: both were read as tied."""
-
-    layer: str
-    owner: str
-
-
-class SharedLayers(Cause, frozen=True, kw_only=True):
-    """Layers are the same in the file, with the same numbers: they were read as one, used several times."""
-
-    layers: tuple[str, ...]
-    owner: str
-
-
-class SameNumbers(Cause, frozen=True, kw_only=True):
-    """Weights hold the same numbers in the file, and are trained separately."""
-
-    tensors: tuple[str, ...]

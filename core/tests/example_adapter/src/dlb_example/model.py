@@ -56,7 +56,8 @@ class ExampleModel(BuiltModel):
         # A strategy is given the function from a batch to its loss and gradients.
         self.step_gradients = self.loss_and_gradients
         if request.session is not None:
-            self.step_gradients = request.session.distribute(self.loss_and_gradients)
+            self.share = request.share
+            self.step_gradients = request.session.distribute(self.shared_gradients)
 
     def read(self, native: str) -> Array:
         return self.values[native].copy()
@@ -76,6 +77,11 @@ class ExampleModel(BuiltModel):
     def gradients(self, inputs: Array, labels: Array) -> Gradients:
         loss, found = self.loss_and_gradients(inputs, labels)
         return Gradients(loss=loss, inputs=found.pop(self.source), parameters=found)
+
+    def shared_gradients(self, inputs: Array, labels: Array) -> tuple[Array, Arrays]:
+        """Loss, and gradients as they count in the mean over workers."""
+        loss, found = self.loss_and_gradients(inputs, labels)
+        return loss, {name: self.share * found[name] for name in self.values}
 
     def set_learning_rate(self, learning_rate: float) -> None:
         self.learning_rate = learning_rate

@@ -34,6 +34,7 @@ class ExampleSync(Strategy):
     frameworks = ("example",)
     synchronous = True
     backends = ("tcp",)
+    cases = ("equal_shares", "unequal_shares", "clip_binds", "clip_idle", "dropout")
 
     def plan(self, request: PlanRequest) -> LaunchPlan:
         meeting = {"DLB_EXAMPLE_MEETING": f"{request.host}:{request.ports[0]}"}
@@ -53,7 +54,7 @@ class ExampleAdapter(Adapter):
     title = "NumPy"
     distribution = "dlb-example"
     framework = ("numpy",)
-    contract = (2, 0)
+    contract = (2, 1)
     layers = LAYERS
     optimizers = {"sgd": "composed"}
     losses = dict.fromkeys(
@@ -73,6 +74,7 @@ class ExampleAdapter(Adapter):
         "label_smoothing",
         "masks",
         "repeatable_dropout",
+        "unequal_shares",
         "user_models",
     )
     exporter = "onnx.helper"

@@ -41,9 +41,10 @@ class Averaging(StrategySession):
             flat = self.mean(np.concatenate([one.ravel() for one in gradients.values()]))
             ends = np.cumsum([one.size for one in gradients.values()])[:-1]
             parts = np.split(flat, ends)
-            return loss, {
+            self.last = {
                 name: part.reshape(gradients[name].shape) for name, part in zip(gradients, parts)
             }
+            return loss, self.last
 
         return averaged
 
@@ -56,6 +57,9 @@ class Averaging(StrategySession):
         for peer in self.peers:
             peer.sendall(mean.tobytes())
         return mean
+
+    def gradient_after_reduction(self, native: str) -> Array:
+        return self.last[native]
 
     def leave(self) -> None:
         for peer in self.peers:

@@ -25,8 +25,6 @@ class FaultyModel(ExampleModel):
         found = super().weights()
         if KIND == "objects":
             found["fc1.weight"] = np.array([object()])
-        if KIND == "text":
-            found["fc1.bias"] = np.full(32, "x")
         if KIND == "renamed-weight":
             found["fc1.kernel"] = found.pop("fc1.weight")
         return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
-import sys
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from typing import Any
 
@@ -20,20 +19,13 @@ FILES = b"\x81\xa5files\xc4\x04evil"
 
 if KIND == "import-raise":
     raise RuntimeError("no such\nlibrary: libfaulty.so.3")
-if KIND == "import-exit":
-    sys.exit("cannot go on")
-if KIND == "import-print":
-    print("welcome to faulty!")
 
 
 class FaultySync(ExampleSync):
     frameworks = (NAME,)
 
-    @hookimpl
-    def dlb_strategies(self) -> Any:
-        if KIND == "strategies-raise":
-            raise OSError("no network")
-        return super().dlb_strategies()
+    if KIND == "no-claims":
+        cases = ("equal_shares",)
 
     def plan(self, request: Any) -> Any:
         strike("plan")
@@ -43,7 +35,7 @@ class FaultySync(ExampleSync):
         strike("join")
         session = super().join(rank, workers)
         if KIND == "no-averaging":
-            session.distribute = lambda native: native  # type: ignore[method-assign]
+            session.mean = lambda own: own  # type: ignore[method-assign]
         return session
 
 
@@ -52,6 +44,10 @@ class Lost(Executor):
 
     def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
+        if KIND == "refuses":
+            raise SystemExit(7)
+        if KIND == "returns-nothing":
+            return None  # type: ignore[return-value]
         if KIND == "returns-files":
             future.set_result(FILES)
         else:
@@ -74,17 +70,11 @@ class FaultyAdapter(ExampleAdapter):
 
     def describe(self) -> Any:
         changes: dict[str, Any] = {}
-        if KIND == "contract":
-            changes["contract"] = (99, 0)
         if KIND == "few-features":
             changes["features"] = ("user_models", "export")
             changes["layers"] = {**super().describe().layers, "embedding": "native"}
         if KIND == "no-user-models":
             changes["features"] = ("export", "masks")
-        if KIND == "twice":
-            changes["name"] = ExampleAdapter.name
-        if KIND == "no-description":
-            return "faulty"
         return dataclasses.replace(super().describe(), **changes)
 
     @hookimpl
@@ -131,29 +121,6 @@ class FaultyAdapter(ExampleAdapter):
     def load_user_model(self, request: Any) -> Any:
         strike("load_user_model")
         return super().load_user_model(request)
-
-
-if KIND == "misspelt-hook":
-
-    @hookimpl
-    def dlb_buld_model(self: Any, framework: str) -> None: ...
-
-    FaultyAdapter.dlb_buld_model = dlb_buld_model  # type: ignore[attr-defined]
-
-
-if KIND == "unmarked-hook":
-
-    def dlb_serve(self: Any, framework: str) -> None: ...
-
-    FaultyAdapter.dlb_serve = dlb_serve  # type: ignore[attr-defined]
-
-
-if KIND == "unknown-argument":
-
-    @hookimpl
-    def dlb_serve(self: Any, framework: str, colour: str) -> None: ...
-
-    FaultyAdapter.dlb_serve = dlb_serve  # type: ignore[attr-defined]
 
 
 adapter = FaultyAdapter()

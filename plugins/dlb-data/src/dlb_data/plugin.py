@@ -1,0 +1,22 @@
+"""The data sets, and the command ``dlb data``; this module is loaded at every command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dlb_worker import hookimpl
+
+
+@hookimpl
+def dlb_datasets() -> Sequence[Any]:
+    from dlb_data.catalogue import DATA_SETS
+
+    return DATA_SETS
+
+
+@hookimpl
+def dlb_commands() -> Sequence[Any]:
+    from dlb.cli.output import LazyCommand
+
+    return [LazyCommand("data", "dlb_data.command:data_command", "Data sets: list, fetch, find.")]

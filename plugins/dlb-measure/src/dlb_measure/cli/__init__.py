@@ -1,0 +1,1 @@
+"""The commands that measure, list results and compare them."""

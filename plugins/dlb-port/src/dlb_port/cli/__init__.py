@@ -1,0 +1,1 @@
+"""The commands ``dlb port``, ``dlb capture`` and ``dlb diff``."""

@@ -1,0 +1,1 @@
+"""Sentences of findings about ports and about two files; each module registers its own."""
