@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dlb_process import PATIENCE, TESTS, Dlb
+from dlb_process import PATIENCE, TESTS, Dlb, heed_signals
 
 from dlb import record
 from dlb_measure.results import measurement as measurements
@@ -121,11 +121,13 @@ def test_as_a_record_appears(dlb: Dlb) -> None:
 def test_a_terminal_that_closes(dlb: Dlb) -> None:
     """It is an interrupt: the measurement says so, and goes on later."""
     ours, theirs = os.openpty()
+
+    def own_the_terminal() -> None:
+        heed_signals()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
     process = dlb.start(
-        *words(dlb, rounds=30),
-        stdout=theirs,
-        stderr=theirs,
-        preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
+        *words(dlb, rounds=30), stdout=theirs, stderr=theirs, preexec_fn=own_the_terminal
     )
     os.close(theirs)
 

@@ -68,6 +68,12 @@ class Ended:
         return lines[-1]
 
 
+def heed_signals() -> None:
+    """In a new process: what ``nohup`` or a shell's ``&`` has ignored for these tests is not ignored."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class CommandServer:
     """A process of a command's Python that has imported dlb; its children run commands."""
 
@@ -176,8 +182,8 @@ class Dlb:
     def start(
         self, *words: object, fault: str = "", more: Mapping[str, str] | None = None, **options: Any
     ) -> subprocess.Popen[str]:
-        """Start a command, its output in pipes, in a process group of its own."""
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        """Start a command, its output in pipes, in a process group of its own, with no signal ignored."""
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": heed_signals}
         return subprocess.Popen(
             [str(self.command), *map(str, words)],
             env=self.environment(fault, more),

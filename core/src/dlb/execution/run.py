@@ -203,8 +203,8 @@ def _run_each(
         yield from map(run_one, request.environments)
         return
     with ThreadPoolExecutor(request.at_once) as pool:
-        running = [pool.submit(run_one, environment) for environment in request.environments]
         try:
+            running = [pool.submit(run_one, environment) for environment in request.environments]
             for future in as_completed(running):
                 yield future.result()
         finally:

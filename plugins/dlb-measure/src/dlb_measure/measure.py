@@ -436,8 +436,8 @@ def _run_side_by_side(
             return _run_attempt(measurement, attempt, 0, stop, own, f"-{place}")
 
     with ThreadPoolExecutor(len(attempts)) as pool:
-        futures = [pool.submit(run, place, each) for place, each in enumerate(attempts)]
-        try:
+        try:  # an interrupt between two starts would leave the first waiting for the second's turn
+            futures = [pool.submit(run, place, each) for place, each in enumerate(attempts)]
             ended = [future.result() for future in futures]
         except BaseException:
             stop.set()
