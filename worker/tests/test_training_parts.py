@@ -6,6 +6,8 @@ import pytest
 import numpy_adapter
 from dlb_worker.arrays import read_arrays, write_arrays
 from dlb_worker.errors import PluginError
+from dlb_worker.native import StrategySession
+from dlb_worker.placement import of_replica
 from dlb_worker.sampling import drawn
 from test_calls import INPUTS, LABELS, ORDER, RATES, build, calls, train, weights
 
@@ -82,6 +84,46 @@ def test_an_audited_step_writes_what_it_got_and_changed(calls, tmp_path, work):
         for name, array in state.items():
             assert np.array_equal(found[when + "/" + name], array.ravel())
     assert np.array_equal(found["weights/scores.weight"], before["scores.weight"])
+
+
+class TwoReplicas(StrategySession):
+    """One process that holds the replicas of two workers."""
+
+    rank, workers, replicas = 0, 2, 2
+
+    def distribute(self, native):
+        return native
+
+    def gradient_after_reduction(self, native):
+        return native.array + self.replica
+
+    def leave(self):
+        pass
+
+
+def test_each_replica_of_a_process_is_written(calls, tmp_path, work):
+    number = build(calls, tmp_path, work)
+    model = calls.models[number]
+    model.session = calls.session = TwoReplicas()
+    plain = weights(calls, tmp_path, number)
+    read = model.read
+    model.read = lambda native: read(native) + model.replica
+    model.read_batch = lambda *batch: [each[model.replica :: 2] for each in batch]
+    asked = {"model": number, "to": str(tmp_path / "weights.npz")}
+    assert calls.answer("weights", asked) == {"replicas": 2}
+    begin(calls, tmp_path, number)
+    result, _ = audit(calls, tmp_path)
+    assert result["replicas"] == 2
+    for replica in range(2):
+        held = read_arrays(str(of_replica(tmp_path / "weights.npz", replica)))
+        audited = read_arrays(str(of_replica(tmp_path / "audited.npz", replica)))
+        assert np.array_equal(audited["inputs"], INPUTS[ORDER[0]][replica::2])
+        assert audited["loss"] == calls.training.losses[0]
+        for name in model.weights():
+            assert np.array_equal(held[name], plain[name] + replica)
+            assert np.array_equal(audited["before/" + name], held[name].ravel())
+            assert np.array_equal(audited["reduced/" + name], audited["after/" + name])
+    assert model.replica == 0
 
 
 def move(model, name):

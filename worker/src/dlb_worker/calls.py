@@ -43,7 +43,7 @@ from dlb_worker.errors import PluginError, UnsupportedError
 from dlb_worker.model import read_workload
 from dlb_worker.native import BuiltModel, StrategySession, UserModel
 from dlb_worker.parts import in_parts, mean_gradients
-from dlb_worker.placement import with_marks
+from dlb_worker.placement import of_replica, with_marks
 from dlb_worker.plugins import load_plugins
 from dlb_worker.protocol import REPORT_SECONDS
 from dlb_worker.sampling import drawn
@@ -222,8 +222,10 @@ class Calls:
 
     def call_weights(self, model: int, to: str) -> Dict[str, Any]:
         """Write every parameter and state, and the optimizer's state as ``optimizer/NAME``."""
-        write_arrays(Path(to), _weights_and_state(self.models[model]))
-        return {}
+        held = self.models[model]
+        for number in held.replicas():
+            write_arrays(of_replica(Path(to), number), _weights_and_state(held))
+        return {"replicas": number + 1}
 
     def call_set_weights(self, model: int, weights: str) -> Dict[str, Any]:
         """Set parameters and states by name."""

@@ -105,6 +105,7 @@ ADDED = {
             "losses_of_maps",
             "peak_work",
             "placement",
+            "replicas",
             "shared_layers",
             "step_phases",
             "three_axes",

@@ -43,6 +43,22 @@ class NativeModel(abc.ABC):
     dtype: str
     session: "Optional[StrategySession]" = None
 
+    @property
+    def replica(self) -> int:
+        """Whose parameters, state and part of a batch are read, see :class:`StrategySession`."""
+        return 0 if self.session is None else self.session.replica
+
+    def replicas(self) -> Iterator[int]:
+        """Each replica of the model that this process holds; until the next one, it is the one that is read."""
+        try:
+            for number in range(1 if self.session is None else self.session.replicas):
+                if self.session is not None:
+                    self.session.replica = number
+                yield number
+        finally:
+            if self.session is not None:
+                self.session.replica = 0
+
     @abc.abstractmethod
     def read(self, native: Any) -> Array:
         """A copy in host memory of one of the framework's parameters."""
@@ -198,7 +214,7 @@ class BuiltModel(NativeModel):
         raise UnsupportedError("the adapter does not divide its step")
 
     def read_batch(self, inputs: Any, labels: Any) -> Tuple[Array, Array]:
-        """Copies of a native batch, as ``train_step`` takes it, in canonical layout."""
+        """Copies of what the replica takes of a native batch of ``train_step``, in canonical layout."""
         return np.array(inputs), np.array(labels)
 
     def load_masks(self, masks: Mapping[str, Array]) -> None:
@@ -325,10 +341,14 @@ class StrategySession(abc.ABC):
 
     Attributes:
         rank, workers: this process's place.
+        replicas: how many replicas of a model this process holds, each with a share of its batches.
+        replica: whose parameters, gradients and state the model and the session give; set by the worker.
     """
 
     rank: int
     workers: int
+    replicas: int = 1
+    replica: int = 0
 
     @abc.abstractmethod
     def distribute(self, native: Any) -> Any:

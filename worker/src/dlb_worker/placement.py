@@ -1,11 +1,12 @@
-"""Parts of parameters that processes hold, and the whole ones that are made of them."""
+"""Parts and replicas of parameters that processes hold, and the whole ones that are made of parts."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
-__all__ = ["ADDEND", "HELD", "Placement", "assemble", "with_marks"]
+__all__ = ["ADDEND", "HELD", "Placement", "assemble", "of_replica", "with_marks"]
 
 #: What a mark says of an element: the process holds it, or it holds one addend of it. 0: it does not hold it.
 HELD, ADDEND = 1, 2
@@ -30,6 +31,11 @@ class Placement:
         whole = np.zeros(self.shape, array.dtype)
         whole[self.part] = array
         return whole
+
+
+def of_replica(path: Path, number: int) -> Path:
+    """The file of one replica, where a process of several was given the first one's."""
+    return path.with_name(f"{path.stem}-{number}{path.suffix}") if number else path
 
 
 def with_marks(

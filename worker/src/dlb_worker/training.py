@@ -14,7 +14,7 @@ from dlb_worker.errors import UnsupportedError
 from dlb_worker.facts import cpu_seconds, memory_bytes, thread_seconds
 from dlb_worker.native import BuiltModel
 from dlb_worker.parts import in_parts
-from dlb_worker.placement import with_marks
+from dlb_worker.placement import of_replica, with_marks
 from dlb_worker.plugins import observer
 from dlb_worker.protocol import REPORT_SECONDS
 from dlb_worker.sampling import drawn
@@ -101,7 +101,7 @@ class Training:
             to: .npz file for ``inputs`` and ``labels`` (the batch as the step got it), ``masks/LAYER``
                 (what each dropout keeps), ``loss``, ``before/NAME`` and ``after/NAME``: elements of
                 weights, and of the optimizer's state as ``optimizer/NAME``; ``reduced/NAME``, the gradients
-                that the optimizer had, where a strategy tells them.
+                that the optimizer had, where a strategy tells them. Further replicas: :func:`of_replica`.
             dropout_seed: from which dropouts draw the step's masks; None where there are none.
             elements: how many elements of each array; None for all.
             seed: from which the elements are drawn.
@@ -121,45 +121,43 @@ class Training:
         left = self._left[1] if self._left[0] == self.done else self.digests()
         with self._measured.interval():
             batch = self._next_batch()
-        inputs, labels = self.model.read_batch(*batch)
+        parts = [self.model.read_batch(*batch) for _ in self.model.replicas()]
         changed = differing(left, self.digests())
-        arrays = {"inputs": inputs, "labels": labels}
+        arrays: List[Dict[str, Any]] = [{"inputs": part[0], "labels": part[1]} for part in parts]
         unknown = ""
-        if dropout_seed is not None:
-            try:
-                arrays.update(self._draw_masks(inputs, dropout_seed))
-            except UnsupportedError as error:
-                unknown = str(error)
+        try:
+            for _, own in zip(self.model.replicas(), arrays):
+                own.update(self._draw_masks(own["inputs"], dropout_seed))
+        except UnsupportedError as error:
+            unknown = str(error)
         for each in self.model.parameters[:1]:  # so that nothing is left to wait for
             self.model.canonical(each)
         began, waited = time.perf_counter(), processor_wait()
-        weights, state = self.model.weights(), self.model.optimizer_state()
+        before = self._held()
         read_before, waited_before = time.perf_counter() - began, processor_wait() - waited
         if dropout_seed is not None and not unknown:
             self.model.seed_dropout(dropout_seed)
         with self._measured.interval():
             self._step(*batch)
         began, waited = time.perf_counter(), processor_wait()
-        weights_after, state_after = self.model.weights(), self.model.optimizer_state()
+        after = self._held()
         read_after, waited_after = time.perf_counter() - began, processor_wait() - waited
         # Once more, when nothing can be left to wait for: a step may leave caches and memory another state.
         began, waited = time.perf_counter(), processor_wait()
-        again = self.model.weights(), self.model.optimizer_state()
+        again = self._held()
         read_again, waited_again = time.perf_counter() - began, processor_wait() - waited
         del again
-        self._left = (self.done, digests(weights_after, state_after))
-        arrays["loss"] = self.losses[self.done - 1]
-        marks = self.model.marks()
-        for when, held, kept in (
-            ("before", weights, state),
-            ("after", weights_after, state_after),
-        ):
-            named = dict(held, **{f"optimizer/{name}": array for name, array in kept.items()})
-            arrays.update(with_marks(named, marks, f"{when}/", draw))
-        arrays.update(with_marks(self._reduced(), marks, "reduced/", draw))
-        if whole or marks:
-            arrays.update(with_marks(weights, marks, "weights/"))
-        write_arrays(to, arrays.items())
+        self._left = (self.done, digests(*after[0]))
+        for number, own in zip(self.model.replicas(), arrays):
+            own["loss"] = self.losses[self.done - 1]
+            marks = self.model.marks()
+            for when, (held, kept) in (("before", before[number]), ("after", after[number])):
+                named = dict(held, **{f"optimizer/{name}": array for name, array in kept.items()})
+                own.update(with_marks(named, marks, f"{when}/", draw))
+            own.update(with_marks(self._reduced(), marks, "reduced/", draw))
+            if whole or marks:
+                own.update(with_marks(before[number][0], marks, "weights/"))
+            write_arrays(of_replica(to, number), own.items())
         return {
             "read_before": read_before,
             "read_after": read_after,
@@ -170,7 +168,13 @@ class Training:
             "masks_unknown": unknown,
             "changed": changed,
             "placed": bool(marks),
+            "replicas": len(arrays),
         }
+
+    def _held(self) -> List[Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]]:
+        """Weights, and the optimizer's state, of each replica."""
+        of = self.model
+        return [(of.weights(), of.optimizer_state()) for _ in of.replicas()]
 
     def _reduced(self) -> Dict[str, np.ndarray]:
         """What the optimizer had in the last step; empty without a strategy, or if that does not tell."""
@@ -215,8 +219,10 @@ class Training:
             "observed": self.observed,
         }
 
-    def _draw_masks(self, inputs: np.ndarray, seed: int) -> Dict[str, np.ndarray]:
+    def _draw_masks(self, inputs: np.ndarray, seed: Optional[int]) -> Dict[str, np.ndarray]:
         """What each dropout keeps when it draws from a seed; where it reads 0, that is unknown."""
+        if seed is None:
+            return {}
         self.model.seed_dropout(seed)
         parts = [
             self.model.forward(part, training=True, layers=self._dropouts)

@@ -20,7 +20,7 @@ from dlb_graph.workload import Workload, infer_shapes, learning_rate
 from dlb_graph.workload.lower import lower
 from dlb_worker.arrays import WEIGHTS_READ, no_room
 from dlb_worker.parts import in_parts, mean_gradients, shares
-from dlb_worker.placement import assemble
+from dlb_worker.placement import assemble, of_replica
 
 __all__ = [
     "ClockReading",
@@ -245,7 +245,7 @@ class RemoteTraining:
                 writes all weights before the step.
 
         Returns:
-            by rank, the file, and the worker's answer: ``read_before``, ``read_after`` and ``read_again``,
+            by rank, the file, and by process the answer: ``read_before``, ``read_after`` and ``read_again``,
             the seconds that reading the state took; ``waited_before`` and so on, for how many of them
             threads waited for a processor; ``masks_unknown``, why dropout masks are not known; ``changed``,
             weights and state that changed after the step before and before this one. Older workers leave
@@ -266,6 +266,7 @@ class RemoteTraining:
         )
         self.taken.append(Taken(self.done, 1, time.monotonic() - before, audited=True))
         self.done += 1
+        paths = _of_replicas(self.group, paths, read)
         if read[0].get("placed"):
             arrays = [read_arrays(self.group, path) for path in paths]
             for path, marks, own in zip(paths, assemble(arrays), arrays, strict=True):
@@ -599,12 +600,21 @@ class RemoteModel:
             lambda rank: {"model": self.number, **arguments, "to": str(paths[rank])},
             on_progress,
         )
-        arrays = [read_arrays(self.group, path) for path in paths]
+        written = _of_replicas(self.group, paths, results)
+        arrays = [read_arrays(self.group, path) for path in written]
         assemble(arrays)
         return results, arrays
 
     def _path(self, suffix: str = ".npz") -> Path:
         return scratch_file(self.group, suffix)
+
+
+def _of_replicas(
+    group: Group, paths: Sequence[Path], results: Sequence[Mapping[str, Any]]
+) -> list[Path]:
+    """The files that processes wrote: one that holds several replicas wrote one of each."""
+    counts = [min(result.get("replicas", 1), group.launch.workers) for result in results]
+    return [of_replica(path, n) for path, count in zip(paths, counts) for n in range(count)]
 
 
 def scratch_file(group: Group, suffix: str = ".npz") -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import mxnet as mx
@@ -28,7 +29,7 @@ from dlb_worker.contract import BuildRequest, Gradients
 from dlb_worker.layers import native_parameters
 from dlb_worker.model import Model
 from dlb_worker.native import BuiltModel, NativeModel, last_result
-from dlb_worker.parts import in_parts
+from dlb_worker.parts import in_parts, shares
 
 #: Numbers whose squares are added up by one operator, which rounds more the more they are.
 CHUNK = 1 << 18
@@ -79,20 +80,20 @@ class MeanLoss:
 class MXNetParameters(NativeModel):
     """A model that is a gluon block: its parameters are read and written, its states can be kept."""
 
-    context: mx.Context
+    contexts: Sequence[mx.Context]
+
+    @property
+    def context(self) -> mx.Context:
+        """That of the replica that is read."""
+        return self.contexts[self.replica]
 
     def read(self, native: Parameter | Part) -> np.ndarray:
         mx.nd.waitall()
-        return native.data().asnumpy()
+        return native.data(self.context).asnumpy()
 
     def write(self, native: Parameter | Part, array: np.ndarray) -> None:
-        # A plain copy: oneDNN may keep the weight in a layout of its own.
-        held = native.data()
-        if held.ndim == 5:
-            held[:] = (
-                0  # back to MXNet's own layout, for the copy cannot write oneDNN's of five axes
-            )
-        mx.nd.array(array, ctx=held.context, dtype=held.dtype).copyto(held)
+        for each in self.contexts:
+            _copy(array, native.data(each))
 
     def native(self, array: np.ndarray) -> mx.nd.NDArray:
         dtype = self.dtype if array.dtype.kind == "f" else "int64"
@@ -107,7 +108,10 @@ class MXNetParameters(NativeModel):
         """
         mx.nd.waitall()
         arrays = [
-            native.data() for each in self.parameters if not each.trained for native in each.natives
+            native.data(self.context)
+            for each in self.parameters
+            if not each.trained
+            for native in each.natives
         ]
         copies = [array.copy() for array in arrays]
         mx.nd.waitall()
@@ -120,7 +124,7 @@ class MXNetParameters(NativeModel):
 
 
 class MXNetModel(MXNetParameters, BuiltModel):
-    """A :class:`Network`, compiled unless asked not to, with its trainer, on its device."""
+    """A :class:`Network`, compiled unless asked not to, with its trainer, on its device or on several."""
 
     def __init__(self, request: BuildRequest, *, compile: str) -> None:
         self.workload = request.workload
@@ -128,13 +132,17 @@ class MXNetModel(MXNetParameters, BuiltModel):
         #: By what sums over samples are divided, and by the number of workers.
         self.divisor = request.batch_size / request.share
         self.dtype = request.dtype
-        self.context = context(request.device)
+        self.contexts = getattr(request.session, "contexts", None) or [context(request.device)]
+        #: How many samples of a step each replica has.
+        self.sizes = shares(
+            request.batch_size, len(self.contexts), request.workload.optimizer.accumulate
+        )
         self.network = Network(request.workload.model, request.dtype, request.masks)
         self.network.cast(request.dtype)
-        self.network.initialize(mx.init.Zero(), ctx=self.context)
+        self.network.initialize(mx.init.Zero(), ctx=self.contexts)
         outputs = request.workload.model.nodes[-1].shape
         self.loss = make_loss(request.workload.loss, request.dtype, outputs)
-        self.loss.initialize(ctx=self.context)
+        self.loss.initialize(ctx=self.contexts)
         if compile == "hybrid":
             for block in (self.network, self.loss):
                 block.hybridize(static_alloc=True, static_shape=True)
@@ -149,6 +157,8 @@ class MXNetModel(MXNetParameters, BuiltModel):
             lambda node: parameters_of(self.network.layers[node.name]),
         )
         self.load_weights(request.weights)
+        if len(self.contexts) > 1:
+            self.load_masks(request.masks)
         self.optimizer = make_optimizer(request.workload.optimizer, request.dtype)
         trained = self._trained()
         for native in self.undecayed_natives(request.workload.optimizer):
@@ -161,12 +171,14 @@ class MXNetModel(MXNetParameters, BuiltModel):
             self.trainer = request.session.distribute((trained, self.optimizer))
         elif trained:
             self.trainer = gluon.Trainer(trained, self.optimizer)
-        # Views, which show the gradients of every step.
-        self.flat_gradients = [parameter.grad().reshape(-1) for parameter in trained]
-        self.clipped = [self.flat_gradients]
+        # Views, which show the gradients of every step. Each replica has the same ones then.
+        self.clipped = [
+            [parameter.grad(each).reshape(-1) for parameter in trained] for each in self.contexts
+        ]
         if request.workload.optimizer.clip_variable_norm:
             self.clipped = [
-                [_part(native).grad().reshape(-1) for native in each.natives]
+                [_part(native).grad(ctx).reshape(-1) for native in each.natives]
+                for ctx in self.contexts
                 for each in self.parameters
                 if each.trained
             ]
@@ -193,7 +205,7 @@ class MXNetModel(MXNetParameters, BuiltModel):
 
     def slots(self, native: Parameter | Part) -> dict[str, np.ndarray]:
         part = _part(native)
-        arrays = self.optimizer.slots(self.indices[part.parameter])
+        arrays = self.optimizer.slots((self.indices[part.parameter], self.context))
         return {slot: part.view(array).asnumpy() for slot, array in arrays.items()}
 
     def forward(
@@ -218,7 +230,7 @@ class MXNetModel(MXNetParameters, BuiltModel):
             loss.backward()
             return Gradients(
                 loss=loss.mean().asnumpy().reshape(()),
-                parameters=self.gather(lambda parameter: parameter.grad().asnumpy() / count),
+                parameters=self.gather(lambda each: each.grad(self.context).asnumpy() / count),
                 inputs=native.grad.asnumpy() / count if real else None,
             )
 
@@ -234,7 +246,10 @@ class MXNetModel(MXNetParameters, BuiltModel):
         optimizer = self.workload.optimizer
         self._clear_sums()
         losses = []
-        for part, targets in in_parts(optimizer.accumulate, inputs, labels):
+        by_replica = zip(self._divided(inputs), self._divided(labels))
+        parts = chain.from_iterable(in_parts(optimizer.accumulate, *own) for own in by_replica)
+        # The engine computes those of several contexts at once.
+        for part, targets in parts:
             with exact_statistics(self.momentums):
                 with autograd.record():
                     loss = self.loss(self.network(part), targets)
@@ -252,7 +267,25 @@ class MXNetModel(MXNetParameters, BuiltModel):
             self.trainer.update(self.divisor)
         else:
             self.trainer.step(self.divisor)
-        yield "update", MeanLoss(mx.nd.add_n(*losses) / len(losses) if losses[1:] else losses[0])
+        yield "update", MeanLoss(self._mean(losses) if losses[1:] else losses[0])
+
+    def _divided(self, batch: mx.nd.NDArray) -> list[mx.nd.NDArray]:
+        """Each replica's share of a batch, on its context."""
+        if len(self.sizes) == 1:
+            return [batch]
+        ends = np.cumsum(self.sizes).tolist()
+        parts = [batch[end - size : end] for end, size in zip(ends, self.sizes)]
+        return [part.as_in_context(each) for part, each in zip(parts, self.contexts)]
+
+    def _mean(self, losses: Sequence[mx.nd.NDArray]) -> mx.nd.NDArray:
+        """Over all samples, of the mean losses of each replica's parts, which are equal."""
+        replicas = len(self.sizes)
+        if replicas > 1:
+            sizes = np.repeat(self.sizes, len(losses) // replicas) * (replicas / self.batch_size)
+            losses = [
+                loss.as_in_context(self.contexts[0]) * size for loss, size in zip(losses, sizes)
+            ]
+        return mx.nd.add_n(*losses) / len(losses)
 
     def _clear_sums(self) -> None:
         """Let the sum of gradients begin anew, where passes add to it."""
@@ -274,20 +307,25 @@ class MXNetModel(MXNetParameters, BuiltModel):
 
     def _limit(self, limit: float) -> None:
         """Limit every element of the gradients. mx.nd.clip has its limits in float32."""
-        for gradient in self.flat_gradients:
+        for gradient in chain(*self.clipped):
             mx.nd.maximum(mx.nd.minimum(gradient, limit), -limit).copyto(gradient)
 
     def read_batch(
         self, inputs: mx.nd.NDArray, labels: mx.nd.NDArray
     ) -> tuple[np.ndarray, np.ndarray]:
-        return inputs.asnumpy(), labels.asnumpy()
+        own, targets = (self._divided(batch)[self.replica] for batch in (inputs, labels))
+        return own.asnumpy(), targets.asnumpy()
 
     def load_masks(self, masks: Mapping[str, np.ndarray]) -> None:
+        firsts = np.cumsum((0, *self.sizes[:-1]))
         for name, mask in masks.items():
-            self.write(self.network.layers[name].mask, mask)
+            for first, held in zip(firsts, self.network.layers[name].mask.list_data()):
+                _copy(np.roll(mask, -first, 0), held)
 
     def seed_dropout(self, seed: int) -> None:
-        mx.random.seed(seed)
+        # Contexts of one processor draw from one generator, a replica's passes after those of the one before.
+        if not self.replica:
+            mx.random.seed(seed)
 
     def describe_layers(self) -> dict[str, str]:
         return {name: repr(block) for name, block in self.network.layers.items()}
@@ -295,6 +333,14 @@ class MXNetModel(MXNetParameters, BuiltModel):
 
 def _part(native: Parameter | Part) -> Part:
     return native if isinstance(native, Part) else Part(native)
+
+
+def _copy(array: np.ndarray, held: mx.nd.NDArray) -> None:
+    """A plain copy into a parameter's memory: oneDNN may keep it in a layout of its own."""
+    # Back to MXNet's own layout, for the copy cannot write oneDNN's of five axes.
+    if held.ndim == 5:
+        held[:] = 0
+    mx.nd.array(array, ctx=held.context, dtype=held.dtype).copyto(held)
 
 
 def _pieces(gradients: Sequence[mx.nd.NDArray]) -> Iterator[mx.nd.NDArray]:

@@ -274,11 +274,11 @@ class Part:
         size = len(array) // self.count
         return array[self.index * size : (self.index + 1) * size]
 
-    def data(self) -> mx.nd.NDArray:
-        return self.view(self.parameter.data())
+    def data(self, ctx: mx.Context | None = None) -> mx.nd.NDArray:
+        return self.view(self.parameter.data(ctx))
 
-    def grad(self) -> mx.nd.NDArray:
-        return self.view(self.parameter.grad())
+    def grad(self, ctx: mx.Context | None = None) -> mx.nd.NDArray:
+        return self.view(self.parameter.grad(ctx))
 
 
 class SelfAttention(Operator):
@@ -455,9 +455,10 @@ def exact_statistics(momentums: Mapping[nn.BatchNorm, float]) -> Iterator[None]:
     own = {block: block._kwargs["momentum"] for block in momentums}
     mx.nd.waitall()
     kept = [
-        (momentum, statistic.data(), statistic.data().copy())
+        (momentum, running, running.copy())
         for block, momentum in momentums.items()
         for statistic in (block.running_mean, block.running_var)
+        for running in statistic.list_data()
     ]
     mx.nd.waitall()
     try:

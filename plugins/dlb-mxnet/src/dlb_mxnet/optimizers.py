@@ -18,17 +18,21 @@ from dlb_worker import updates
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Optimizer
 
+#: A parameter's index, and the context of one of its copies.
+Key = tuple[int, mx.Context]
+
 
 class KeptStates:
-    """Keeps the state that the optimizer creates for each parameter, by the parameter's index."""
+    """Keeps the state that the optimizer creates for each copy of each parameter."""
 
     def __init__(self, **hyperparameters: Any) -> None:
         super().__init__(**hyperparameters)
-        self.states: dict[int, Any] = {}
+        self.states: dict[Key, Any] = {}
 
     def create_state(self, index: int, weight: NDArray) -> Any:
-        self.states[index] = super().create_state(index, weight)  # type: ignore[misc]
-        return self.states[index]
+        state = super().create_state(index, weight)  # type: ignore[misc]
+        self.states[index, weight.context] = state
+        return state
 
 
 class ScaledVelocity(KeptStates):
@@ -43,8 +47,8 @@ class ScaledVelocity(KeptStates):
                     velocity *= lr / self.lr  # type: ignore[has-type]
         self.lr = lr
 
-    def slots(self, index: int) -> dict[str, NDArray]:
-        velocity = self.states.get(index)
+    def slots(self, key: Key) -> dict[str, NDArray]:
+        velocity = self.states.get(key)
         return {} if velocity is None else {"velocity": velocity / -self.lr}
 
 
@@ -86,8 +90,8 @@ class Adam(KeptStates, mx.optimizer.Adam):
     :meth:`slots` corrects the scale.
     """
 
-    def slots(self, index: int) -> dict[str, NDArray]:
-        moments = zip(("m", "v"), (self.beta1, self.beta2), self.states.get(index, ()))
+    def slots(self, key: Key) -> dict[str, NDArray]:
+        moments = zip(("m", "v"), (self.beta1, self.beta2), self.states.get(key, ()))
         return {slot: array * ((1 - beta) / (1 - _rounded(beta))) for slot, beta, array in moments}
 
     def update(
@@ -154,8 +158,8 @@ class RMSProp(KeptStates, mx.optimizer.RMSProp):
     rate and epsilon make up for that, and :meth:`slots` corrects the scale.
     """
 
-    def slots(self, index: int) -> dict[str, NDArray]:
-        return {slot: array * self._share for slot, array in zip("v", self.states.get(index, ()))}
+    def slots(self, key: Key) -> dict[str, NDArray]:
+        return {slot: array * self._share for slot, array in zip("v", self.states.get(key, ()))}
 
     @property
     def _share(self) -> float:
@@ -186,13 +190,14 @@ class Composed(mx.optimizer.Optimizer):
     def __init__(self, optimizer: Optimizer) -> None:
         super().__init__(learning_rate=optimizer.learning_rate, wd=optimizer.weight_decay)
         self.described = optimizer
-        self.states: dict[int, dict[str, NDArray]] = {}
+        self.states: dict[Key, dict[str, NDArray]] = {}
 
     def create_state(self, index: int, weight: NDArray) -> dict[str, NDArray]:
         names = updates.slots(self.described)
         start = updates.initial_slot(self.described)
-        self.states[index] = {slot: mx.nd.zeros_like(weight) + start for slot in names}
-        return self.states[index]
+        state = {slot: mx.nd.zeros_like(weight) + start for slot in names}
+        self.states[index, weight.context] = state
+        return state
 
     def update(self, index: int, weight: NDArray, grad: NDArray, state: dict[str, NDArray]) -> None:
         self._update_count(index)
@@ -205,8 +210,8 @@ class Composed(mx.optimizer.Optimizer):
         for slot, array in moved.items():
             state[slot][:] = array
 
-    def slots(self, index: int) -> dict[str, NDArray]:
-        return self.states.get(index, {})
+    def slots(self, key: Key) -> dict[str, NDArray]:
+        return self.states.get(key, {})
 
 
 def make_optimizer(optimizer: Optimizer, dtype: str) -> mx.optimizer.Optimizer:

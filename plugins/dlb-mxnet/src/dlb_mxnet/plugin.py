@@ -50,6 +50,29 @@ class DistSync(Strategy):
             import mxnet  # noqa: F401
 
 
+class Local(Strategy):
+    """The KVStore of several devices of one process, which adds their gradients on the processor."""
+
+    name = "local"
+    title = "KVStore local, in one process"
+    frameworks = ("mxnet",)
+    synchronous = True
+    cases = DistSync.cases
+    join = lazy_method("dlb_mxnet.strategy", "LocalSession")
+
+    def plan(self, request: PlanRequest) -> LaunchPlan:
+        """One process, with a context for each replica."""
+        return LaunchPlan((Process("worker", 0),))
+
+
+class Device(Local):
+    """The same, which adds them on the devices."""
+
+    name = "device"
+    title = "KVStore device, in one process"
+    join = lazy_method("dlb_mxnet.strategy", "DeviceSession")
+
+
 class MXNetAdapter(Adapter):
     """Apache MXNet."""
 
@@ -113,7 +136,7 @@ class MXNetAdapter(Adapter):
         "and so are the loss and the gradients.",
     )
     variants = {"compile": ("hybrid", "no")}
-    strategies = (DistSync(),)
+    strategies = (DistSync(), Local(), Device())
 
     start = lazy_method("dlb_mxnet.framework", "start")
     clock = lazy_method("dlb_mxnet.framework", "clock")

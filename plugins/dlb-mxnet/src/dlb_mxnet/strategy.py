@@ -1,4 +1,8 @@
-"""The synchronous distributed KVStore: https://mxnet.apache.org/api/faq/distributed_training."""
+"""MXNet's KVStores.
+
+Of several processes: https://mxnet.apache.org/api/faq/distributed_training. Of several devices of one process:
+https://mxnet.apache.org/api/python/docs/api/kvstore/.
+"""
 
 from __future__ import annotations
 
@@ -72,3 +76,37 @@ class KVStoreSession(StrategySession):
         for store in self.stores:
             store.store = None
         self.store = None
+
+
+class LocalSession(StrategySession):
+    """The KVStore ``local``: one process, with a replica on each of several contexts.
+
+    ``distribute`` takes (parameters, optimizer), the parameters on all of ``contexts``, and returns a gluon
+    Trainer. The store sums the gradients, and each replica updates its own copy of the parameters. Each
+    has batch statistics of its own share.
+    """
+
+    store = "local"
+
+    def __init__(self, rank: int, workers: int) -> None:
+        self.rank, self.workers, self.replicas = rank, workers, workers
+        self.contexts = [mx.cpu(number) for number in range(workers)]
+
+    def distribute(self, native: Any) -> gluon.Trainer:
+        parameters, self.optimizer = native
+        return gluon.Trainer(
+            parameters, self.optimizer, kvstore=self.store, update_on_kvstore=False
+        )
+
+    def gradient_after_reduction(self, native: Any) -> np.ndarray:
+        gradient = native.grad(self.contexts[self.replica])
+        return gradient.asnumpy() * self.optimizer.rescale_grad
+
+    def leave(self) -> None:
+        """Nobody waits for this process."""
+
+
+class DeviceSession(LocalSession):
+    """The KVStore ``device``."""
+
+    store = "device"

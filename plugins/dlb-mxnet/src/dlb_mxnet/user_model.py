@@ -137,7 +137,7 @@ class UserBlock(MXNetParameters, LayeredUserModel):
 
     def __init__(self, request: UserModelRequest) -> None:
         self.dtype = request.dtype
-        self.context = context(request.device)
+        self.contexts = [context(request.device)]
         self.model = make_model(request, Block, "a gluon Block")
         self.model.hybridize(False)
         self.model.cast(request.dtype)
@@ -247,7 +247,7 @@ class UserBlock(MXNetParameters, LayeredUserModel):
             moved = self.states()
             return Gradients(
                 loss=total.asnumpy().reshape(()),
-                parameters=self.gather(lambda parameter: parameter.grad().asnumpy()),
+                parameters=self.gather(lambda each: each.grad(self.context).asnumpy()),
                 **input_gradients({name: native.grad.asnumpy() for name, native in real.items()}),
                 states={name: moved[name] for name in moved if counts[layers[name]] < 2},
             )

@@ -219,13 +219,22 @@ class TFModel(KerasParameters, BuiltModel):
 
     def read_batch(self, inputs: tf.Tensor, labels: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
         layout = self.network.layouts[self.network.source]
+        if len(self.sizes) > 1:
+            inputs, labels = (self._own(self._divided(batch)) for batch in (inputs, labels))
         return layout.to_canonical(inputs.numpy()), labels.numpy()
+
+    def read(self, native: keras.Variable) -> np.ndarray:
+        return self._own(native.value).numpy() if self.replica else super().read(native)
+
+    def _own(self, distributed: Any) -> Any:
+        """The value of the replica that is read."""
+        return self.strategy.experimental_local_results(distributed)[self.replica]
 
     def slots(self, native: keras.Variable) -> dict[str, np.ndarray]:
         optimizer, index = self.optimizer, self.optimizer._get_variable_index(native)
         if optimizer.iterations.numpy() == 0:
             return {}
-        return state_of(optimizer, self.workload.optimizer, index, self.rate)
+        return state_of(optimizer, self.workload.optimizer, index, self.rate, self.read)
 
     def forward(
         self, inputs: np.ndarray, *, training: bool = False, layers: Sequence[str] = ()

@@ -169,7 +169,11 @@ def scaled_velocities(
 
 
 def state_of(
-    optimizer: keras.optimizers.Optimizer, described: Optimizer, index: int, rate: float
+    optimizer: keras.optimizers.Optimizer,
+    described: Optimizer,
+    index: int,
+    rate: float,
+    read: Callable[[keras.Variable], np.ndarray],
 ) -> dict[str, np.ndarray]:
     """What the optimizer keeps for a variable, by slot, less the learning rate in it."""
     kept: dict[str, list[keras.Variable]] = {}
@@ -187,8 +191,8 @@ def state_of(
         kept = {"v": optimizer._accumulated_grads, "u": optimizer._accumulated_delta_vars}
     elif described.kind == "adamax":
         kept = {"m": optimizer._m, "u": optimizer._u}
-    state = {slot: variables[index].numpy() for slot, variables in kept.items()}
+    state = {slot: read(variables[index]) for slot, variables in kept.items()}
     velocities, sign = scaled_velocities(optimizer, described)
     if velocities:
-        state["velocity"] = velocities[index].numpy() / (sign * rate)
+        state["velocity"] = read(velocities[index]) / (sign * rate)
     return state

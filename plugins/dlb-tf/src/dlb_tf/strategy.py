@@ -42,7 +42,9 @@ class MultiWorkerSession(StrategySession):
     def _keep_reduced(self, made: Any) -> None:
         """Let Keras's optimizer keep what its sum over workers gives, less what decay added."""
         reduce = made.optimizer._all_reduce_sum_gradients
-        kept = [tf.Variable(tf.zeros_like(each.value), trainable=False) for each in made.trained]
+        own = {"trainable": False, "synchronization": tf.VariableSynchronization.ON_READ}
+        with self.strategy.scope():  # each replica has one of its own
+            kept = [tf.Variable(tf.zeros_like(each.value), **own) for each in made.trained]
         self.reduced = dict(zip(map(id, made.trained), kept))
 
         def reduce_and_keep(pairs: Any) -> Any:
@@ -56,7 +58,8 @@ class MultiWorkerSession(StrategySession):
     def gradient_after_reduction(self, native: Any) -> np.ndarray:
         if id(native) not in self.reduced:
             raise UnsupportedError("gradients after the reduction are kept in float64 alone")
-        array: np.ndarray = self.reduced[id(native)].numpy()
+        kept = self.strategy.experimental_local_results(self.reduced[id(native)])
+        array: np.ndarray = kept[self.replica].numpy()
         return array
 
     def leave(self) -> None:

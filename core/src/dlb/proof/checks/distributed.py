@@ -35,7 +35,7 @@ class StepsTaken:
     """Steps that K workers took, or one.
 
     Attributes:
-        workers: how many; one process may hold them all.
+        workers: how many; one process may hold them all, as replicas.
         steps: how many.
         draw: which elements of gradients the workers wrote.
         audited: of the first steps, by rank, what :meth:`dlb.supervision.remote.RemoteTraining.audit` wrote.
