@@ -3,7 +3,7 @@
 import numpy as np
 
 from dlb_worker.model import Optimizer
-from dlb_worker.parts import in_parts, mean_gradients
+from dlb_worker.parts import in_parts, mean_gradients, rows_by_rank
 
 
 def test_parts_are_equal_and_in_order():
@@ -36,3 +36,9 @@ def test_those_of_one_part_are_as_they_are():
 def test_a_core_that_names_no_parts_has_one():
     assert Optimizer("sgd", {"learning_rate": 0.1}).accumulate == 1
     assert Optimizer("sgd", {"learning_rate": 0.1, "accumulate": 4}).accumulate == 4
+
+
+def test_neighbours_have_the_same_samples_where_there_are_fewer_shares():
+    assert rows_by_rank((3, 2), 2) == [slice(0, 3), slice(3, 5)]
+    assert rows_by_rank((5,), 3) == [slice(0, 5)] * 3
+    assert rows_by_rank((3, 2), 4) == [slice(0, 3)] * 2 + [slice(3, 5)] * 2

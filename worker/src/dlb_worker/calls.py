@@ -112,10 +112,16 @@ class Calls:
                 f"adapter '{framework}' has no strategy '{asked.strategy}'; "
                 f"it has {', '.join(names) or 'none'}"
             )
+        ranks = sum(process.role == "worker" for process in plan.processes)
+        if plan.shares and ranks % plan.shares:
+            raise PluginError(
+                f"strategy '{asked.strategy}' has {plan.shares} shares of a batch for {ranks} workers"
+            )
         return {
             "processes": [asdict(process) for process in plan.processes],
             "launcher": list(plan.launcher),
             "rank_variables": list(plan.rank_variables),
+            "shares": plan.shares,
         }
 
     def call_serve(self, framework: str, strategy: str, role: str) -> Dict[str, Any]:

@@ -563,8 +563,11 @@ class LaunchPlan:
         launcher: a command that starts the workers together (``mpiexec -n 2``); empty to start each
             by itself.
         rank_variables: with a launcher, environment variables in which a worker finds its rank.
+        shares: into how many shares a batch is divided, each of as many neighbouring workers, which train on
+            the same samples; 1 where all do. 0: a share for each worker.
     """
 
     processes: Tuple[Process, ...]
     launcher: Tuple[str, ...] = ()
     rank_variables: Tuple[str, ...] = ()
+    shares: int = 0

@@ -1,8 +1,8 @@
 """The parts of a batch: those that a step takes one after the other, and those of several workers."""
 
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
-__all__ = ["in_parts", "mean_gradients", "shares"]
+__all__ = ["in_parts", "mean_gradients", "rows_by_rank", "shares"]
 
 
 def in_parts(count: int, *arrays: Any) -> Iterator[List[Any]]:
@@ -24,6 +24,16 @@ def shares(samples: int, workers: int, parts: int = 1) -> Tuple[int, ...]:
     """
     each, more = divmod(samples // parts, workers)
     return tuple(parts * (each + (rank < more)) for rank in range(workers))
+
+
+def rows_by_rank(sizes: Sequence[int], workers: int) -> List[slice]:
+    """Which samples of a batch each worker has. Of fewer shares than workers, neighbours have the same.
+
+    Args:
+        sizes: of the shares, whose number divides that of the workers.
+    """
+    own = [rank * len(sizes) // workers for rank in range(workers)]
+    return [slice(sum(sizes[:share]), sum(sizes[: share + 1])) for share in own]
 
 
 def mean_gradients(parts: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:

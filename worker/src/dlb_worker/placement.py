@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
-__all__ = ["ADDEND", "HELD", "Placement", "assemble", "of_replica", "with_marks"]
+__all__ = ["ADDEND", "HELD", "Placement", "assemble", "of_replica", "of_replicas", "with_marks"]
 
 #: What a mark says of an element: the process holds it, or it holds one addend of it. 0: it does not hold it.
 HELD, ADDEND = 1, 2
@@ -36,6 +36,14 @@ class Placement:
 def of_replica(path: Path, number: int) -> Path:
     """The file of one replica, where a process of several was given the first one's."""
     return path.with_name(f"{path.stem}-{number}{path.suffix}") if number else path
+
+
+def of_replicas(
+    paths: Sequence[Path], results: Sequence[Mapping[str, Any]], most: int
+) -> List[Path]:
+    """The files that processes wrote by their answers: one of each replica, at most so many of a process."""
+    counts = [min(result.get("replicas", 1), most) for result in results]
+    return [of_replica(path, n) for path, count in zip(paths, counts) for n in range(count)]
 
 
 def with_marks(

@@ -48,6 +48,7 @@ from dlb.supervision.remote import ClockReading, Draw, RemoteModel, Taken, Train
 from dlb_graph.workload import learning_rate, parameter_shapes
 from dlb_worker.arrays import map_arrays
 from dlb_worker.crops import cut
+from dlb_worker.parts import shares
 
 __all__ = ["Audit", "batches_of", "judge", "refuse_audit", "train_audited"]
 
@@ -100,6 +101,7 @@ class Audit:
         accounted_seconds: float64 [workers, steps], all that a step took, as it was told.
         taken: the calls in which the steps were taken, with their times by dlb's clock.
         observed: whether plugins see each step, between the steps: for how long, nobody knows.
+        shares: into how many shares a batch is divided; 0: one for each worker.
     """
 
     steps: int
@@ -115,6 +117,7 @@ class Audit:
     accounted_seconds: Array = field(default_factory=lambda: np.zeros((0, 0)))
     taken: tuple[Taken, ...] = ()
     observed: bool = False
+    shares: int = 0
 
     def before(self, step: int) -> Audit:
         """What was kept of the steps that end before ``step``, from which on the loss is not finite."""
@@ -178,7 +181,7 @@ def train_audited(
     )
     generator = random.SystemRandom()
     dropouts = bool(prepared.references.ordinary.masks)
-    audit = Audit(request.steps, observed=observed)
+    audit = Audit(request.steps, observed=observed, shares=model.group.shares)
     if dropouts and "repeatable_dropout" not in features:
         dropouts, audit.masks_unknown = False, "the adapter has no feature 'repeatable_dropout'"
     steps, audit.random, whole = _draw(stage, generator)
@@ -273,10 +276,11 @@ def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: b
     adapter = stage.adapter
     check = Check.of("audit, batches", adapter)
     batch, end = batches_of(stage), audit.end if synchronous else ()
-    shares = (
-        stage.request.shares if len(audit.audited[0].paths) > 1 else (stage.request.batch_size,)
-    )
-    stage.keep(run(check, lambda check: check_batches(check, audit.audited, batch, end, shares)))
+    request, count = stage.request, audit.shares or len(audit.audited[0].paths)
+    own = shares(request.batch_size, count, request.workload.optimizer.accumulate)
+    stage.keep(run(check, lambda check: check_batches(check, audit.audited, batch, end, own)))
+    for place, each in enumerate(audit.audited):  # from here on, the batch of each share once
+        audit.audited[place] = replace(each, paths=each.paths[:: len(each.paths) // count])
     stage.keep(run(Check.of("audit, clock", adapter), lambda check: _check_clock(check, audit)))
     if audit.masks_unknown:
         refuse_audit(stage, Finding(cause=MasksUnknown(reason=audit.masks_unknown)))

@@ -80,8 +80,8 @@ def take_steps(
         written.append([read_arrays(model.group, path) for path in paths])
     training.run(len(order) - audited)
     training.end()
-    workers = model.group.launch.workers
-    return StepsTaken(workers, len(order), draw, written, model.weights_and_state())
+    group, end = model.group, model.weights_and_state()
+    return StepsTaken(group.launch.workers, len(order), draw, written, end, group.shares)
 
 
 def train_few_steps(stage: Stage, model: RemoteModel) -> StepsTaken:

@@ -106,6 +106,7 @@ class _Plan(msgspec.Struct):
     processes: list[_Process]
     launcher: list[str] = []
     rank_variables: list[str] = []
+    shares: Count = 0
 
 
 class _Built(msgspec.Struct):

@@ -129,6 +129,8 @@ class Group:
         self._doors = open_doors(launch.scratch)
         self._started: list[subprocess.Popen[bytes]] = []
         self._calls = 0
+        #: Into how many shares their batches are divided; 0: one for each worker.
+        self.shares = 0
 
     @property
     def workers(self) -> list[Member]:
@@ -150,7 +152,7 @@ class Group:
         Raises:
             WorkerError: a process could not be started, died, or never connected.
         """
-        launcher = list(plan["launcher"])
+        launcher, self.shares = list(plan["launcher"]), plan.get("shares", 0)
         expected: list[Member] = []
         for process in plan["processes"]:
             joint = launcher and process["role"] == "worker"

@@ -19,8 +19,8 @@ from dlb_graph.regular_files import open_regular, read_numbers
 from dlb_graph.workload import Workload, infer_shapes, learning_rate
 from dlb_graph.workload.lower import lower
 from dlb_worker.arrays import WEIGHTS_READ, no_room
-from dlb_worker.parts import in_parts, mean_gradients, shares
-from dlb_worker.placement import assemble, of_replica
+from dlb_worker.parts import in_parts, mean_gradients, rows_by_rank, shares
+from dlb_worker.placement import assemble, of_replicas
 
 __all__ = [
     "ClockReading",
@@ -266,7 +266,7 @@ class RemoteTraining:
         )
         self.taken.append(Taken(self.done, 1, time.monotonic() - before, audited=True))
         self.done += 1
-        paths = _of_replicas(self.group, paths, read)
+        paths = of_replicas(paths, read, self.group.launch.workers)
         if read[0].get("placed"):
             arrays = [read_arrays(self.group, path) for path in paths]
             for path, marks, own in zip(paths, assemble(arrays), arrays, strict=True):
@@ -319,12 +319,12 @@ class RemoteModel:
         self.workload = workload
         self.dtype = dtype
         self.batch_size = batch_size
-        parts = workload.optimizer.accumulate
+        count = group.shares or len(group.workers)
+        sizes = shares(batch_size, count, workload.optimizer.accumulate)
+        self._rows = rows_by_rank(sizes, len(group.workers))
         #: How many samples of a batch each worker has, and the largest of these.
-        self.shares = shares(batch_size, len(group.workers), parts)
-        self.per_worker_batch = self.shares[0]
-        starts = np.cumsum((0, *self.shares))
-        self._cuts, equal = starts[1:-1], len(set(self.shares)) == 1
+        self.shares = tuple(own.stop - own.start for own in self._rows)
+        self.per_worker_batch, equal = self.shares[0], len(set(sizes)) == 1
         self.last = workload.model.nodes[-1].name
         weights_path = self._path()
         write_arrays(weights_path, weights)
@@ -337,14 +337,14 @@ class RemoteModel:
         }
         paths = [self._path() for _ in self.shares] if masks else []
         for rank, path in enumerate(paths):
-            row = first_row + starts[rank]
+            row = first_row + self._rows[rank].start
             write_arrays(path, {name: np.roll(m, -row, 0) for name, m in (masks or {}).items()})
 
         def of_worker(rank: int) -> dict[str, Any]:
             own = {"batch_size": self.shares[rank], "masks": str(paths[rank]) if paths else ""}
             # Older workers, which have equal shares alone, do not know the word.
             if not equal:
-                own["share"] = self.shares[rank] * len(self.shares) / batch_size
+                own["share"] = self.shares[rank] * count / batch_size
             return {**arguments, **own}
 
         built = group.call("build", of_worker)[0]
@@ -513,12 +513,11 @@ class RemoteModel:
     ) -> list[dict[str, Any]]:
         """Each worker's arguments; the rows of the order are written for each."""
         rows = {"order": order} if crops is None else {"order": order, "crops": crops}
-        by_worker = {name: np.split(array, self._cuts, axis=1) for name, array in rows.items()}
         optimizer, schedule = self.workload.optimizer, self.workload.schedule
         rates = np.array([learning_rate(optimizer, schedule, number) for number in numbers])
         paths = [self._path() for _ in self.shares]
-        for rank, path in enumerate(paths):
-            own = {name: np.ascontiguousarray(rows[rank]) for name, rows in by_worker.items()}
+        for path, place in zip(paths, self._rows):
+            own = {name: np.ascontiguousarray(array[:, place]) for name, array in rows.items()}
             write_arrays(path, {**own, "rates": rates})
         return [
             {
@@ -600,21 +599,13 @@ class RemoteModel:
             lambda rank: {"model": self.number, **arguments, "to": str(paths[rank])},
             on_progress,
         )
-        written = _of_replicas(self.group, paths, results)
+        written = of_replicas(paths, results, self.group.launch.workers)
         arrays = [read_arrays(self.group, path) for path in written]
         assemble(arrays)
         return results, arrays
 
     def _path(self, suffix: str = ".npz") -> Path:
         return scratch_file(self.group, suffix)
-
-
-def _of_replicas(
-    group: Group, paths: Sequence[Path], results: Sequence[Mapping[str, Any]]
-) -> list[Path]:
-    """The files that processes wrote: one that holds several replicas wrote one of each."""
-    counts = [min(result.get("replicas", 1), group.launch.workers) for result in results]
-    return [of_replica(path, n) for path, count in zip(paths, counts) for n in range(count)]
 
 
 def scratch_file(group: Group, suffix: str = ".npz") -> Path:

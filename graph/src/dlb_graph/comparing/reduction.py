@@ -15,6 +15,7 @@ import numpy as np
 from dlb_graph.comparing.causes import Cause
 from dlb_graph.comparing.distance import factor, norm, relative_l2
 from dlb_graph.layers.numbers import Array
+from dlb_worker.parts import rows_by_rank
 
 __all__ = [
     "Known",
@@ -37,7 +38,7 @@ class Known:
     """Gradients that a fault may take for the mean, by name.
 
     Attributes:
-        own: by rank, those of its samples, with their masks.
+        own: by rank, those of its samples, with their masks; fewer, where workers have the same samples.
         masks_of_first: the mean, where every worker has the masks of worker 0.
     """
 
@@ -87,7 +88,7 @@ def known_gradients(
     Args:
         gradients: of the samples from one place in the batch to another, of which the first has a row of the
             dropout masks.
-        shares: by rank, how many samples each worker has.
+        shares: how many samples each worker has, or each group of workers.
     """
     ends = np.cumsum(shares).tolist()
     starts = [0, *ends[:-1]]
@@ -159,7 +160,7 @@ def _shape(
             return "factor", multiple
     peers = [peer for peer in range(workers) if peer != rank]
     for peer in (rank, *peers):
-        if known is None:
+        if known is None or len(known.own) < workers:
             break
         own = known.own[peer][name][part]
         # Of one number, anything is a multiple.
@@ -187,11 +188,10 @@ def other_samples(
 
     Args:
         parts: by rank, ``inputs`` and ``labels`` of a step; ``whole`` has those of all.
-        shares: by rank, how many samples each worker has.
+        shares: how many samples each worker has, or each group of neighbouring workers.
     """
-    cuts = np.cumsum(shares)[:-1]
-    own = zip(*(np.split(whole[name], cuts) for name in ("inputs", "labels")))
-    for rank, (part, (inputs, labels)) in enumerate(zip(parts, own)):
+    for rank, (part, rows) in enumerate(zip(parts, rows_by_rank(shares, len(parts)))):
+        inputs, labels = whole["inputs"][rows], whole["labels"][rows]
         if np.array_equal(part["inputs"], inputs) and np.array_equal(part["labels"], labels):
             continue
         samples, expected = (_places(rows, whole["inputs"]) for rows in (part["inputs"], inputs))

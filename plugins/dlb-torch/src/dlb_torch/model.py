@@ -197,7 +197,7 @@ class TorchModel(TorchParameters, BuiltModel):
             native = self.native(inputs)
             values = self.values(native, names) if layers else {names[0]: self.run(native)}
         self.network.train()
-        return {name: self.real(values[name]).cpu().numpy() for name in names}
+        return {name: self.real(whole(values[name])).cpu().numpy() for name in names}
 
     def gradients(self, inputs: np.ndarray, labels: np.ndarray) -> Gradients:
         native = self.native(inputs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dlb_torch.registry import LAYERS
 from dlb_worker.adapter import Adapter, Strategy, lazy_method
 from dlb_worker.contract import CASES, LaunchPlan, PlanRequest, Process
@@ -42,6 +44,22 @@ class FSDP(DDP):
     title = "FSDP2, fully_shard"
     parameters = "sharded"
     join = lazy_method("dlb_torch.strategy", "FSDPSession")
+
+
+class TensorParallel(DDP):
+    """parallelize_module: https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html."""
+
+    name = "tensor_parallel"
+    title = "tensor parallel, ColwiseParallel and RowwiseParallel"
+    parallelism = "model"
+    parameters = "sharded"
+    # Every worker normalises whole batches.
+    cases = tuple(case for case in CASES if case != "local_statistics")
+    join = lazy_method("dlb_torch.strategy", "TensorParallelSession")
+
+    def plan(self, request: PlanRequest) -> LaunchPlan:
+        """As DDP's, where all workers have the whole batch."""
+        return replace(super().plan(request), shares=1)
 
 
 class LocalSGD(DDP):
@@ -113,7 +131,7 @@ class TorchAdapter(Adapter):
         "layout": ("contiguous", "channels_last"),
         "precision": ("full", "bfloat16"),
     }
-    strategies = (DDP(), FSDP(), LocalSGD())
+    strategies = (DDP(), FSDP(), TensorParallel(), LocalSGD())
 
     start = lazy_method("dlb_torch.framework", "start")
     clock = lazy_method("dlb_torch.framework", "clock")

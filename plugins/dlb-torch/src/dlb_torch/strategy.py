@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlb_torch.framework import local
@@ -54,48 +55,34 @@ class DDPSession(StrategySession):
         dist.destroy_process_group()
 
 
-class FSDPSession(DDPSession):
-    """fully_shard: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html.
+class PartsSession(DDPSession):
+    """Workers that hold parts of parameters, as DTensors in the place of those of a network."""
 
-    Each layer is a group of its own, and what several layers share is in the whole network's.
-    """
+    strategy = ""
 
     def distribute(self, native: Any) -> Any:
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
 
         module, optimizer = native
         if not hasattr(module, "wiring"):
-            raise UnsupportedError("strategy 'fsdp' takes no compiled module; leave out --variant")
+            raise UnsupportedError(
+                f"strategy '{self.strategy}' takes no compiled module; leave out --variant"
+            )
         device = "cuda" if os.environ["DLB_TORCH_BACKEND"] == "nccl" else "cpu"
-        mesh = init_device_mesh(device, (self.workers,))
         names = {id(each): name for name, each in module.named_parameters()}
-        layers = list(module.layers.values())
-        owners = Counter(id(each) for layer in layers for each in layer.parameters())
-        for layer in layers:
-            own = [owners[id(each)] for each in layer.parameters()]
-            if own and max(own) == 1:
-                fully_shard(layer, mesh=mesh)
-        # Left whole after a pass, parameters would hide what is written to their parts.
-        fully_shard(module, mesh=mesh, reshard_after_forward=True)
+        self.divide(module, init_device_mesh(device, (self.workers,)))
         parts = dict(module.named_parameters())
         for group in optimizer.param_groups:
             group["params"] = [parts[names[id(each)]] for each in group["params"]]
         if optimizer.state:
             raise UnsupportedError(
-                "strategy 'fsdp' takes no optimizer that has state before its first step"
+                f"strategy '{self.strategy}' takes no optimizer that has state before its first step"
             )
-
-        @contextmanager
-        def no_sync() -> Iterator[None]:
-            module.set_requires_gradient_sync(False)
-            try:
-                yield
-            finally:
-                module.set_requires_gradient_sync(True)
-
-        module.no_sync = no_sync
         return module, optimizer
+
+    def divide(self, module: torch.nn.Module, mesh: Any) -> None:
+        """Put DTensors in the place of parameters."""
+        raise NotImplementedError
 
     def placement(self, native: torch.Tensor) -> Placement | None:
         from torch.distributed.tensor import DTensor, Partial
@@ -109,6 +96,91 @@ class FSDPSession(DDPSession):
         part = tuple(slice(start, start + size) for start, size in zip(starts, sizes))
         partial = any(isinstance(each, Partial) for each in native.placements)
         return Placement(tuple(native.shape), part, partial)
+
+
+class FSDPSession(PartsSession):
+    """fully_shard: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html.
+
+    Each layer is a group of its own, and what several layers share is in the whole network's.
+    """
+
+    strategy = "fsdp"
+
+    def divide(self, module: torch.nn.Module, mesh: Any) -> None:
+        from torch.distributed.fsdp import fully_shard
+
+        layers = list(module.layers.values())
+        owners = owners_of(layers)
+        for layer in layers:
+            own = [owners[id(each)] for each in layer.parameters()]
+            if own and max(own) == 1:
+                fully_shard(layer, mesh=mesh)
+        # Left whole after a pass, parameters would hide what is written to their parts.
+        fully_shard(module, mesh=mesh, reshard_after_forward=True)
+
+        @contextmanager
+        def no_sync() -> Iterator[None]:
+            module.set_requires_gradient_sync(False)
+            try:
+                yield
+            finally:
+                module.set_requires_gradient_sync(True)
+
+        module.no_sync = no_sync
+
+
+#: What leaves numbers where they are, so that a layer may take part of them.
+ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Softplus)
+
+
+class TensorParallelSession(PartsSession):
+    """parallelize_module: https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html.
+
+    Every worker has the whole batch, and a part of the weight of each linear layer. Of two of them with nothing
+    but functions of single numbers between, the first computes a part of its outputs and the second takes
+    it; any other computes a part, and gathers the whole. Layers that share their weight stay whole.
+    """
+
+    strategy = "tensor_parallel"
+
+    def divide(self, module: torch.nn.Module, mesh: Any) -> None:
+        from torch.distributed.tensor import Replicate
+        from torch.distributed.tensor.parallel import (
+            ColwiseParallel,
+            RowwiseParallel,
+            parallelize_module,
+        )
+
+        layers = {name: module.layers[f"layer_{name}"] for name, *_ in module.wiring}
+        owners = owners_of(layers.values())
+        readers: dict[str, list[str]] = {name: [] for name in (module.source, *layers)}
+        for name, sources, _ in module.wiring:
+            for source in sources:
+                readers[source].append(name)
+
+        def divides(name: str) -> bool:
+            layer = layers[name]
+            own = [owners[id(each)] for each in layer.parameters()]
+            return isinstance(layer, nn.Linear) and max(own) == 1
+
+        styles: dict[str, Any] = {}
+        for name in filter(divides, layers):
+            if name in styles:
+                continue
+            after, last = readers[name], ""
+            while len(after) == 1 and isinstance(layers[after[0]], ELEMENTWISE):
+                after = readers[after[0]]
+            if len(after) == 1 and divides(after[0]) and after[0] not in styles:
+                last = after[0]
+                styles[last] = RowwiseParallel()
+            whole = {} if last else {"output_layouts": Replicate()}
+            styles[name] = ColwiseParallel(use_local_output=not last, **whole)
+        parallelize_module(module, mesh, {f"layers.layer_{n}": s for n, s in styles.items()})
+
+
+def owners_of(layers: Iterable[nn.Module]) -> Counter[int]:
+    """In how many layers each parameter is."""
+    return Counter(id(each) for layer in layers for each in layer.parameters())
 
 
 class LocalSGDSession(DDPSession):

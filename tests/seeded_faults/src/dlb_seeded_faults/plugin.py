@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dlb_torch.plugin import DDP, FSDP, LocalSGD, TorchAdapter
+from dlb_torch.plugin import DDP, FSDP, LocalSGD, TensorParallel, TorchAdapter
 
 NAME = "seeded-faults"
 #: Known without torch.
@@ -46,6 +46,17 @@ class FaultyFSDP(FSDP):
         return FaultyParts(rank, workers)
 
 
+class FaultyTensorParallel(TensorParallel):
+    """Tensor parallelism for the faulty adapter."""
+
+    frameworks = (NAME,)
+
+    def join(self, rank: int, workers: int) -> Any:
+        from dlb_seeded_faults.strategies import FaultyTensors
+
+        return FaultyTensors(rank, workers)
+
+
 class FaultyLocalSGD(LocalSGD):
     """Local SGD for the faulty adapter."""
 
@@ -62,7 +73,7 @@ class FaultyTorchAdapter(TorchAdapter):
 
     name = NAME
     distribution = "dlb-seeded-faults"
-    strategies = (FaultyDDP(), FaultyFSDP(), FaultyLocalSGD())
+    strategies = (FaultyDDP(), FaultyFSDP(), FaultyTensorParallel(), FaultyLocalSGD())
     variants = {**TorchAdapter.variants, "timed": ("right", *TIMED_NAMES)}
     timed: Any = None
     #: The fault of the models before, and what their module had before some replaced functions of it.
@@ -107,6 +118,10 @@ class FaultyTorchAdapter(TorchAdapter):
             from dlb_seeded_faults.strategies import with_overlap
 
             request = with_overlap(request, int(os.environ["DLB_RANK"]))
+        if self.fault == "a share for each worker":
+            from dlb_seeded_faults.strategies import with_own_share
+
+            request = with_own_share(request, int(os.environ["DLB_RANK"]))
         batches, timed = super().load_data(request), self.timed
         if timed and timed.batches and len(request.order) > 1:  # of a run, not of a proof's step
             return timed.batches(request, batches)

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from dlb_torch.framework import local
-from dlb_torch.strategy import DDPSession, FSDPSession, LocalSGDSession
+from dlb_torch.strategy import DDPSession, FSDPSession, LocalSGDSession, TensorParallelSession
 
 
 class StrategyFault(NamedTuple):
@@ -73,6 +73,24 @@ STRATEGY_FAULTS = {
     ),
     "one parameter not in parts": StrategyFault(
         "equal_shares", "fc.bias on rank 0, 1, 2: gradients are not added over the ranks", "fsdp"
+    ),
+    "a whole bias added over the workers": StrategyFault(
+        "equal_shares",
+        "logits.bias on rank 0, 1, 2: gradients are 3 times the mean: added over 3 ranks and not divided",
+        "tensor_parallel",
+    ),
+    "outputs of parts not added": StrategyFault(
+        "equal_shares", f"{_ALL}are not the mean over the ranks", "tensor_parallel"
+    ),
+    "columns are not updated": StrategyFault(
+        "equal_shares",
+        "logits.weight on rank 1: the first step does not move them",
+        "tensor_parallel",
+    ),
+    "a share for each worker": StrategyFault(
+        "equal_shares",
+        "step 0: rank 1 trains on samples [2, 3] of the batch; its share is [0, 1, 2, 3, 4, 5]",
+        "tensor_parallel",
     ),
     "averaged from the first step on": StrategyFault(
         "equal_shares", "logits.bias on rank 0 is not that of local SGD: 0.15 off", "local_sgd"
@@ -160,6 +178,39 @@ class FaultyParts(FSDPSession):
         own.copy_(parts[(self.rank + 1) % self.workers])
 
 
+class FaultyTensors(TensorParallelSession):
+    """The session of the faulty adapter whose workers hold parts of linear layers."""
+
+    fault = ""
+
+    def divide(self, module: torch.nn.Module, mesh: Any) -> None:
+        from torch.distributed.tensor.parallel import RowwiseParallel
+
+        right = RowwiseParallel._prepare_output_fn
+        if self.fault == "outputs of parts not added":
+
+            def alone(layouts: Any, local_output: Any, module: Any, outputs: Any, mesh: Any) -> Any:
+                return outputs.to_local()
+
+            RowwiseParallel._prepare_output_fn = staticmethod(alone)
+        try:
+            super().divide(module, mesh)
+        finally:
+            RowwiseParallel._prepare_output_fn = staticmethod(right)
+
+    def distribute(self, native: Any) -> Any:
+        module, optimizer = super().distribute(native)
+        logits = module.layers.layer_logits
+        if self.fault == "a whole bias added over the workers":
+            logits.bias.register_post_accumulate_grad_hook(
+                lambda each: dist.all_reduce(local(each.grad))
+            )
+        elif self.fault == "columns are not updated" and self.rank == 1:
+            (group,) = optimizer.param_groups
+            group["params"] = [each for each in group["params"] if each is not logits.weight]
+        return module, optimizer
+
+
 class FaultyAverages(LocalSGDSession):
     """The session of the faulty adapter whose workers average their parameters now and then."""
 
@@ -177,6 +228,11 @@ def with_equal_masks(request: Any) -> Any:
     first = request.session.rank * request.batch_size
     masks = {name: np.roll(mask, first, 0) for name, mask in request.masks.items()}
     return dataclasses.replace(request, masks=masks)
+
+
+def with_own_share(request: Any, rank: int) -> Any:
+    """Each of three workers, which all need the whole batch, has a third of it."""
+    return dataclasses.replace(request, order=np.array_split(request.order, 3, axis=1)[rank])
 
 
 def with_overlap(request: Any, rank: int) -> Any:

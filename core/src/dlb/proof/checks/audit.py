@@ -48,6 +48,7 @@ from dlb_graph.comparing.updates import Updates
 from dlb_graph.workload import SGD, Embedding, learning_rate, parameter_shapes, state_names
 from dlb_graph.workload.initial import proof_masks
 from dlb_graph.workload.shapes import trained_names
+from dlb_worker.parts import rows_by_rank
 from dlb_worker.sampling import drawn
 
 __all__ = [
@@ -145,17 +146,17 @@ def check_batches(
     Args:
         expected: inputs and labels of a step, of all workers together.
         end: if workers must agree, the weights of each at the end of the run.
-        shares: by rank, how many samples of a batch each worker has.
+        shares: how many samples of a batch each worker has, or each group of neighbouring workers.
     """
     differing: dict[str, list[BatchDiffers]] = {}
     apart: list[WorkersApart] = []
     last = 0
     for each in sorted(audited, key=lambda audited_step: audited_step.step):
         last, workers = each.step, each.read()
-        parts = [np.split(array, np.cumsum(shares)[:-1]) for array in expected(each.step)]
-        for rank, arrays in enumerate(workers):
-            for part, name in zip(parts, ("inputs", "labels")):
-                difference = _batch_difference(each.step, rank, name, arrays[name], part[rank])
+        batch = expected(each.step)
+        for rank, (arrays, rows) in enumerate(zip(workers, rows_by_rank(shares, len(workers)))):
+            for whole, name in zip(batch, ("inputs", "labels")):
+                difference = _batch_difference(each.step, rank, name, arrays[name], whole[rows])
                 if difference is not None:
                     differing.setdefault(name, []).append(difference)
         if end:

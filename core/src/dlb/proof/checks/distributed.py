@@ -40,6 +40,7 @@ class StepsTaken:
         draw: which elements of gradients the workers wrote.
         audited: of the first steps, by rank, what :meth:`dlb.supervision.remote.RemoteTraining.audit` wrote.
         end: by rank, weights, and the optimizer's state as ``optimizer/NAME``, after the last step.
+        shares: into how many shares a batch was divided; 0: one for each rank.
     """
 
     workers: int
@@ -47,6 +48,7 @@ class StepsTaken:
     draw: Draw
     audited: Sequence[Sequence[Tensors]]
     end: Sequence[Tensors]
+    shares: int = 0
 
 
 def compare_workers(
@@ -71,7 +73,7 @@ def compare_workers(
     ]
     apart = [name for name in weights if any(not same_bits(e[name], ends[0][name]) for e in ends)]
     (whole,), optimizer = single_worker.audited[0], workload.optimizer
-    shares = shares_of(len(whole["labels"]), len(ends), optimizer.accumulate)
+    shares = shares_of(len(whole["labels"]), workers.shares or len(ends), optimizer.accumulate)
     faults: list[Any] = []
     for step, (parts, (batch,)) in enumerate(zip(workers.audited, single_worker.audited)):
         faults = faults or [*other_samples(parts, batch, shares, step)]
