@@ -636,3 +636,22 @@ def test_pages_that_are_followed_have_steps(name: str) -> None:
     assert steps[0].commands and all(
         "─" not in part for part in follow.PRINTED.sub("", text).split("```")
     )
+
+
+def test_the_table_of_strategies_has_what_each_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is from runs of the conformance suite, and follows when a claim changes."""
+    text = (DOCS / "how-to" / "proving-strategies.md").read_text(encoding="utf-8")
+    table = text[text.index("| case | `") :].split("\n\n")[0].splitlines()
+    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in table]
+    passed = {
+        name: {row[0] for row in rows[2:] if row[place] == "1, 2, 3"}
+        for place, name in enumerate(rows[0])
+        if place
+    }
+    claimed = {}
+    for adapter in ("torch", "tf", "mxnet", "chainer"):
+        monkeypatch.syspath_prepend(ROOT / "plugins" / f"dlb-{adapter}" / "src")
+        for each in importlib.import_module(f"dlb_{adapter}.plugin").adapter.strategies:
+            if each.synchronous or each.averages_every:
+                claimed[each.name] = set(each.cases)
+    assert passed == claimed
