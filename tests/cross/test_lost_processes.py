@@ -60,7 +60,6 @@ def test_a_lost_process_leaves_nothing(
     environments: list[AdapterEnvironment],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    record_property: Callable[[str, object], None],
     adapter: str,
     strategy: str,
     role: str,
@@ -87,10 +86,9 @@ def test_a_lost_process_leaves_nothing(
             with start_workers(launch, seed=0) as workers:
                 train(workers.group, lambda progress: lose(workers.group) if not began else None)
     assert began, caught.value
-    took = time.monotonic() - began[0]
-    record_property("seconds", round(took, 2))
-    record_property("held", " ".join(held))
-    assert took < NOTICED + ENDED, caught.value
+    assert time.monotonic() - began[0] < NOTICED + ENDED, caught.value
+    # Processes of one strategy meet at ports, which are looked for below.
+    assert held or way == "withheld" or len(ROLES[adapter, strategy]) == 1
     assert not alive(tmp_path)
     listening = {one.laddr.port for one in psutil.net_connections("inet") if one.status == "LISTEN"}
     assert not [each for each in held if each.isdigit() and int(each) in listening]

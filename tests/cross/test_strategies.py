@@ -22,7 +22,7 @@ STRATEGIES = [
     ("chainer", "chainermn"),
 ]
 #: Workers that hold parts of parameters, and workers that are one process.
-OTHERS = [("torch", "fsdp"), ("tf", "mirrored")]
+OTHERS = [("torch", "fsdp"), ("tf", "mirrored"), ("torch", "tensor_parallel"), ("mxnet", "local")]
 
 
 #: Small, and with convolutions.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import chainer
@@ -33,6 +35,10 @@ class ChainerMNSession(StrategySession):
                 f"MPI says rank {place[0]} of {place[1]}, and this is rank {rank} of {workers}; "
                 "start the workers together, through the launcher of the plan"
             )
+        MPI.COMM_WORLD.Barrier()  # from here on, all have mapped what they share
+        if rank == 0:
+            for path in shared_memory():
+                path.unlink()
 
     def distribute(self, native: Any) -> Any:
         network, optimizer = native
@@ -61,3 +67,15 @@ class ChainerMNSession(StrategySession):
     def leave(self) -> None:
         self.communicator.finalize()
         MPI.Finalize()
+
+
+def shared_memory() -> Iterator[Path]:
+    """The segments of MPICH that this process has mapped, as far as they have names.
+
+    A process that is killed would leave its segment in memory, for good. Without a name it goes with the last
+    process that has mapped it.
+    """
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text(encoding="utf-8").splitlines() if maps.exists() else []
+    paths = {Path(line.split(maxsplit=5)[-1]) for line in lines if "/dev/shm/mpich_shm_" in line}
+    yield from (path for path in sorted(paths) if path.exists())
