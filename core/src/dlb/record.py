@@ -70,7 +70,8 @@ class Options(_Part, frozen=True, kw_only=True):
 
     ``batch_size`` counts the samples of all workers together. ``warmup`` steps train but are not in
     the summary. ``variant`` has the adapter's choices that differ from their default; ``variables``,
-    environment variables that were set for the workers alone.
+    environment variables that were set for the workers alone. ``hosts`` has where workers ran, by rank and
+    in turn, if that was not this machine.
     """
 
     batch_size: int
@@ -83,6 +84,7 @@ class Options(_Part, frozen=True, kw_only=True):
     input: str
     strategy: str = ""
     workers: int = 1
+    hosts: tuple[str, ...] = ()
     variant: dict[str, str] = {}
     variables: dict[str, str] = {}
 
