@@ -15,6 +15,7 @@ import queue
 import secrets
 import shlex
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -334,6 +335,9 @@ class Group:
         """Listen to a process that said hello."""
         member.connection, member.heard = connection, time.monotonic()
         self.members.append(member)
+        if member.carried:  # who takes no file must not hold the run
+            limit = struct.pack("ll", int(self.launch.call_seconds), 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         stream = connection.makefile("rb")
         threading.Thread(target=self._listen, args=(member, stream), daemon=True).start()
 
@@ -420,6 +424,12 @@ class Group:
             member.connection.sendall(
                 protocol.pack({"id": self._calls, "call": name, "arguments": dict(arguments)})
             )
+        except BlockingIOError:
+            raise WorkerHung(
+                f"{member} took no file for {self.launch.call_seconds:.0f} s and was ended",
+                adapter=self.launch.label,
+                log=member.log,
+            ) from None
         except OSError:
             self._report_death(member)
         return self._calls
