@@ -59,8 +59,8 @@ def _adapters() -> tuple[list[str], list[list[Any]]]:
 
 def _workloads() -> tuple[list[str], list[list[Any]]]:
     from dlb.catalogue import load_workload, workload_names
-    from dlb.data.local import LOCAL
     from dlb.data.locate import state_of
+    from dlb.data.own import own_kinds
     from dlb.data.registry import PACKAGE, data_sets
     from dlb.errors import DlbError
     from dlb_graph.workload import workload_hash
@@ -75,7 +75,7 @@ def _workloads() -> tuple[list[str], list[list[Any]]]:
             continue
         data, hashed = workload.data.name, workload_hash(workload)[:12]
         other = "made here" if data == "synthetic" else f"in the package {PACKAGE}"
-        missing, state = 0, "your own" if data in LOCAL else other
+        missing, state = 0, "your own" if data in own_kinds() else other
         if data in states:
             here = states[data].where != "not fetched"
             missing = 0 if here else states[data].download_size
@@ -86,8 +86,8 @@ def _workloads() -> tuple[list[str], list[list[Any]]]:
 
 
 def _datasets() -> tuple[list[str], list[list[Any]]]:
-    from dlb.data.local import LOCAL, find_own
     from dlb.data.locate import state_of
+    from dlb.data.own import own_data, own_kinds
     from dlb.data.registry import data_sets
 
     rows = [
@@ -95,8 +95,8 @@ def _datasets() -> tuple[list[str], list[list[Any]]]:
         for each in map(state_of, data_sets().values())
     ]
     rows += [
-        [name, "your own files", "", str(find_own(name) or "data.path"), "", title]
-        for name, (title, _) in LOCAL.items()
+        [name, "your own files", "", str(own.find() or "data.path"), "", own.title]
+        for name, own in zip(own_kinds(), map(own_data, own_kinds()))
     ]
     return ["data set", "title", "samples", "where", "licence", "files"], rows
 
