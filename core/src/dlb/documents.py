@@ -17,6 +17,7 @@ from dlb_graph import regular_files
 from dlb_graph.regular_files import FileRefused, read_regular
 
 __all__ = [
+    "UNREADABLE",
     "decode",
     "encode",
     "make_schema",
@@ -38,6 +39,10 @@ DEEPEST = 200
 _MANY_DIGITS = re.compile(rb"[0-9]{19}")
 
 Form = TypeVar("Form", bound=msgspec.Struct)
+
+
+#: What decoding raises on a content that is no such document.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _Versioned(msgspec.Struct):
@@ -109,7 +114,7 @@ def read(path: Path, noun: str, version: int, form: type[Form]) -> Form:
                 path=path,
             )
         return decode(content, form)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise RecordError(f"not a {noun}: {error}", path=path) from None
 
 
@@ -117,7 +122,7 @@ def decode(content: bytes, form: type[Form]) -> Form:
     """A document of a content.
 
     Raises:
-        msgspec.DecodeError: it is none.
+        Exception: one of :data:`UNREADABLE`; it is none.
     """
     if _MANY_DIGITS.search(content):
         plain(msgspec.json.decode(content))

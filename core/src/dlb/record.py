@@ -434,7 +434,7 @@ def _certificate(stored: StoredRecord, path: Path) -> Certificate | None:
     content = contents.read(path.parent, "certificates", stored.certificate)
     try:
         return documents.decode(content, Certificate)
-    except msgspec.DecodeError as error:
+    except documents.UNREADABLE as error:
         raise RecordError(f"its certificate is none: {error}", path=path) from None
 
 
