@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dlb.cli.output import echo, json_option, print_json, print_table
+from dlb.cli.output import echo, json_option, show_rows
 
 __all__ = ["list_command"]
 
@@ -20,13 +20,10 @@ __all__ = ["list_command"]
 @json_option
 def list_command(what: str, as_json: bool) -> None:
     """List what is installed, with versions, and what is known but not installed."""
-    columns, rows = _LISTS[what]()
-    if as_json:
-        print_json({what: [dict(zip(columns, row)) for row in rows]})
-        return
-    shown = [name for name in columns if name not in _DETAILS.get(what, ())]
-    print_table(shown, [[str(cell or "-") for cell in row[: len(shown)]] for row in rows])
-    for row in rows:
+    make, shown = _LISTS[what]
+    columns, rows = make()
+    show_rows(what, columns, rows, as_json, shown=shown)
+    for row in () if as_json else rows:
         entry = dict(zip(columns, row))
         if entry.get("variants"):
             variants = (f"{name}={'|'.join(each)}" for name, each in entry["variants"].items())
@@ -140,19 +137,11 @@ def _plugins() -> tuple[list[str], list[list[Any]]]:
     return ["plugin", "distribution", "state", "contract", "hooks", "reason"], rows
 
 
+#: What makes each, and how many columns the table has, so that it fits 80 characters; the document has all.
 _LISTS = {
-    "adapters": _adapters,
-    "workloads": _workloads,
-    "datasets": _datasets,
-    "strategies": _strategies,
-    "plugins": _plugins,
-}
-
-#: The last columns, which only the JSON document has, so that the table fits 80 characters.
-_DETAILS = {
-    "adapters": ("variants",),
-    "workloads": ("hash", "source", "bytes_to_fetch"),
-    "datasets": ("licence", "files"),
-    "strategies": ("parameters", "backends", "devices"),
-    "plugins": ("hooks", "reason"),
+    "adapters": (_adapters, 5),
+    "workloads": (_workloads, 4),
+    "datasets": (_datasets, 4),
+    "strategies": (_strategies, 4),
+    "plugins": (_plugins, 4),
 }
