@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from dlb_graph.comparing.read_facts import ReadAs
 from dlb_graph.errors import RequestError, UnsupportedError
-from dlb_graph.files.joined import join_inputs, sample_shape, why_not_joined, why_not_one
+from dlb_graph.files.joined import join_inputs, looks_up, sample_shape, why_not_joined, why_not_one
 from dlb_graph.files.model_file import ModelFile, Port
 from dlb_graph.options import Reading
 from dlb_graph.rewriting.node_writer import prepend, writer_of
@@ -149,7 +149,9 @@ def choose(
     for name, value in constants.items():
         if name not in inner:
             _fill(file.model, ports[name], value, varied[0])
-    joined = tuple(varied) if len(varied) > 1 else ()
+    # Tables read an input of one axis.
+    flat = len(varied[0].shape or ()) > 2 and looks_up(graph, varied[0])
+    joined = tuple(varied) if len(varied) > 1 or flat else ()
     single = join_inputs(file.model, joined, file.opset) if joined else varied[0].name
     kept = [value for value in graph.input if value.name == single or value.name in held]
     del graph.input[:]

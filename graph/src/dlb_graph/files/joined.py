@@ -13,11 +13,38 @@ from dlb_graph.rewriting.compositions import SLICE_OF_INPUTS
 from dlb_graph.rewriting.node_writer import prepend, writer_of
 from dlb_graph.truth.precision import REAL_TYPES
 
-__all__ = ["join_inputs", "sample_shape", "why_not_joined", "why_not_one"]
+__all__ = ["join_inputs", "looks_up", "sample_shape", "why_not_joined", "why_not_one"]
 
 
-#: Operators that look up rows of a table by integers.
+#: Operators that look up rows of a table by integers, and those after which integers still do.
 _LOOKING_UP = ("Gather", "GatherElements", "GatherND", "OneHot")
+_MOVING = (
+    "Cast",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "Reshape",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+)
+#: Of the smallest table of integers that are read as one. Of fewer rows, such as those of two sentences, as few
+#: would be looked up in all tables.
+_FEWEST_ROWS = 3
+
+
+def looks_up(graph: onnx.GraphProto, port: Port) -> bool:
+    """Whether integers of an input look up rows of tables, none of them too small."""
+    names, held = {port.name}, {tensor.name: tensor.dims for tensor in graph.initializer}
+    rows = []
+    for node in graph.node:
+        if node.op_type in _MOVING and node.input[0] in names:
+            names.update(node.output)
+        elif node.op_type == "Gather" and node.input[1] in names:
+            rows += held.get(node.input[0], [0])[:1]
+    return port.element not in REAL_TYPES and min(rows, default=0) >= _FEWEST_ROWS
 
 
 def why_not_joined(graph: onnx.GraphProto, ports: Sequence[Port]) -> str:
@@ -36,7 +63,10 @@ def why_not_joined(graph: onnx.GraphProto, ports: Sequence[Port]) -> str:
 def why_not_one(graph: onnx.GraphProto, first: Port, port: Port) -> str:
     """Why an input cannot be one with another, if its sizes are fixed; "" if it can."""
     indices = any(node.op_type in _LOOKING_UP for node in graph.node)
-    if (indices and port.element not in REAL_TYPES) or port.element != first.element:
+    of_tables = looks_up(graph, first) and looks_up(graph, port)
+    if not of_tables and (
+        (indices and port.element not in REAL_TYPES) or port.element != first.element
+    ):
         return f"'{port.name}' holds numbers of another type than inputs that can be read as one"
     if not port.shape or not first.shape:
         return f"{port if first.shape else first} has no batch"
@@ -71,7 +101,10 @@ def join_inputs(model: onnx.ModelProto, ports: Sequence[Port], opset: int) -> st
             write.add("Slice", name, output=part, starts=[start], ends=[end], axes=[1])
         else:
             write.add("Slice", name, *map(write.shape, (start, end, 1)), output=part)
-        write.add("Reshape", part, write.shape(-1, *shape), output=port.name)
+        same = (
+            write.add("Cast", part, to=port.element) if port.element != ports[0].element else part
+        )
+        write.add("Reshape", same, write.shape(-1, *shape), output=port.name)
         writers.append(write)
         start = end
     prepend(graph, *writers)
