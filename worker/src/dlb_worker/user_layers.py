@@ -160,7 +160,8 @@ class LayeredUserModel(UserModel):
                     first = own[mapping.attribute]
                     natives = {labels[each]: own.pop(each) for each in mapping.attributes}
                     parameters.append(self._parameter(name, role, first, natives, mapping))
-            ranks = low_rank({labels[each]: native.shape or () for each, native in own.items()})
+            shapes = {labels[each]: tuple(native.shape or ()) for each, native in own.items()}
+            ranks = low_rank(shapes, self.kind_of(layer)[0])
             for attribute, native in own.items():
                 label = labels[attribute]
                 role, mapping = ranks.get(label, ("", AS_IS))

@@ -279,7 +279,8 @@ def _signature(
         return ()
     layer = model.layers[unit.layer]
     kind = "attention" if any(each.name in model.joined for each in parameters) else layer.kind
-    kind = "linear" if unit.part.startswith("low-rank") else kind
+    if unit.part.startswith("low-rank"):
+        kind = "linear" if all(len(each.shape) < 3 for each in parameters) else "conv"
     backwards = "backward" in unit.part or layer.attributes.get("go_backwards") == "True"
     shapes = tuple(sorted((_role(parameter), parameter.shape) for parameter in parameters))
     return kind, "backward" if backwards else "", shapes
