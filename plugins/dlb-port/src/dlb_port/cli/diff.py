@@ -22,7 +22,7 @@ __all__ = ["diff_command"]
     "layouts",
     multiple=True,
     metavar="FILE=ORDER",
-    help="The order of the axes that a file reads, such as b.onnx=NHWC. Default: found by sizes and values.",
+    help="The order of the axes that a file reads, such as b.onnx=NHWC. Default: as sizes show.",
 )
 @option("seed")
 @CERTIFICATE
