@@ -131,11 +131,11 @@ class NodeWriter:
 
     def body(self, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.GraphProto:
         """The nodes as the body of a Loop or a Scan, of real numbers."""
-        ends = (
+        first, last = (
             [helper.make_tensor_value_info(name, self.element, None) for name in names]
             for names in (inputs, outputs)
         )
-        return helper.make_graph(self.nodes, "body", *ends)
+        return helper.make_graph(self.nodes, "body", first, last)
 
     def end(self, name: str, place: int = 0) -> bool:
         """Let a value be an output of the node."""

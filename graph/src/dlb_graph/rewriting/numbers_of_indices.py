@@ -61,8 +61,8 @@ def with_numbers_of_indices(
         if not indices.isdisjoint(node.input) and not traced.live.isdisjoint(node.output)
     }
     reading -= indices | rows_of
-    rows = [len(traced.values[node.input[0]]) for node in lookups]
-    entries = min(rows) if rows else _valid_numbers(traced, indices)
+    sizes = [len(traced.values[node.input[0]]) for node in lookups]
+    entries = min(sizes) if sizes else _valid_numbers(traced, indices)
     if not entries or not reading:
         return None
     numbers = np.arange(entries, dtype=np.float64).reshape(-1, 1)

@@ -74,7 +74,7 @@ def _fates(call: LayerCall) -> tuple[Array, float] | None:
     if read.dtype.kind != "f" or not read.ndim or not read.size:
         return None
     read, made = (array.reshape(len(array), -1) for array in (read, made))
-    some, kept = read.any(axis=1), made.any(axis=1)
+    some, kept = (np.asarray(array.any(axis=1)) for array in (read, made))
     if not some.any() or (kept & ~some).any():
         return None
     if not kept.any():
