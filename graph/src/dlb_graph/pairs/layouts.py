@@ -160,7 +160,7 @@ def _same_shapes(first: ModelFile, second: ModelFile) -> bool:
     both = zip(first.outputs, second.outputs)
     return all(
         len(shape := one.shape or ()) < 3
-        or (shape[1:] == (other.shape or ())[1:] and all(isinstance(n, int) for n in shape[1:]))
+        or (shape[1:] == (other.shape or ())[1:] and None not in shape[1:])
         for one, other in both
     )
 
