@@ -170,11 +170,11 @@ class NodeWriter:
         """One place of a value's first axis, which is then gone."""
         return self.add("Gather", name, self.tensor(index, np.int64), axis=0)
 
-    def raised(self, name: str) -> str:
-        """A value with a first axis of size 1."""
+    def raised(self, name: str, axis: int = 0) -> str:
+        """A value with one more axis of size 1."""
         if self.opset < 13:
-            return self.add("Unsqueeze", name, axes=[0])
-        return self.add("Unsqueeze", name, self.tensor([0], np.int64))
+            return self.add("Unsqueeze", name, axes=[axis])
+        return self.add("Unsqueeze", name, self.tensor([axis], np.int64))
 
     def joined(self, names: Sequence[str], axis: int) -> str:
         """Values one after the other along an axis; a single one as it is."""

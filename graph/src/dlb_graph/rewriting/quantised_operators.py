@@ -108,7 +108,8 @@ def _backwards(write: NodeWriter, name: str) -> str:
 def _lstm(write: NodeWriter) -> bool:
     """DynamicQuantizeLSTM: all steps are quantised at once, the state at each. No peepholes or lengths."""
     attributes, x = write.attributes, write.input(0)
-    if attributes.keys() - {"direction", "hidden_size"} or write.input(4) or write.input(7):
+    settings = {name: value for name, value in attributes.items() if value}
+    if settings.keys() - {"direction", "hidden_size"} or write.input(4) or write.input(7):
         return False
     size, direction = attributes["hidden_size"], attributes.get("direction", "forward")
     backward = {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[direction]
@@ -147,8 +148,7 @@ def _lstm(write: NodeWriter) -> bool:
         ends.append(names)
     for number, (part, axis) in enumerate(zip((2, 0, 1), (1, 0, 0))):
         if write.uses(number):
-            axis_name = write.tensor([axis], np.int64)
-            raised = [write.add("Unsqueeze", names[part], axis_name) for names in ends]
+            raised = [write.raised(names[part], axis) for names in ends]
             write.end(write.joined(raised, axis), number)
     return True
 

@@ -86,8 +86,11 @@ def _dynamically_quantized(parts: Parts) -> None:
     """By the least and the largest number of a sample, as for a batch of one; 0 is between both."""
     (x,), (_, scale, zero) = parts.inputs, parts.node.output
     values = parts.graph.traced.values[x]
-    batch = parts.graph.traced.batch_axis(values.shape)
-    axes = [axis for axis in range(values.ndim) if axis != batch]
+    samples = parts.graph.traced.batch
+    own = (
+        values.shape.index(samples) if samples in values.shape else None
+    )  # of a file of one sample
+    axes = [axis for axis in range(values.ndim) if axis != own]
     below = parts.add("Relu", parts.add("Neg", parts.reduced("ReduceMin", x, axes)))
     above = parts.add("Relu", parts.reduced("ReduceMax", x, axes))
     top = parts.graph.number(255)
