@@ -12,7 +12,7 @@ A seed sets the weights and the order of samples. In float32 training is chaotic
 that were proven the same still end at other weights, and their accuracies differ as those of seeds
 do. They agree when no two adapters' means differ by more than that: the largest studentized range
 (Tukey and Kramer; spread over seeds pooled over adapters) has p >= 0.05. Needs SciPy
-(``dlb-core[imagenet]``).
+(``dlb-core[images]``).
 
 Ends with 1 when a run failed or was not proven, or adapters do not agree.
 """
@@ -38,7 +38,7 @@ from dlb_graph.workload import Workload, workload_hash
 try:
     from scipy.stats import studentized_range
 except ImportError:
-    sys.exit("accuracy.py: SciPy is missing here: pip install 'dlb-core[imagenet]'")
+    sys.exit("accuracy.py: SciPy is missing here: pip install 'dlb-core[images]'")
 
 #: Adapters differ by more than seeds do below this.
 SIGNIFICANT = 0.05

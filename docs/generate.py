@@ -47,6 +47,7 @@ VARIABLES = {
 }
 SET_BY_DLB = {
     "DLB_SUPERVISOR": "Address at which the worker finds the core.",
+    "DLB_CARRIED": "`1` for a worker of another host, whose files travel by its connection.",
     "DLB_SOCKET": "Unix socket at which the worker finds the core, if there is one.",
     "DLB_MARK": "Mark by which the core finds what the worker started, to end it.",
     "DLB_TOKEN": "Token by which the core recognises the worker.",
@@ -54,6 +55,7 @@ SET_BY_DLB = {
     "DLB_RANK": "Rank of a worker.",
     "DLB_PADDING": "Some bytes, drawn for each trial of a measurement, so that its stack begins elsewhere.",
     "DLB_RANK_VARIABLES": "Names of the variables in which a launcher passes the rank.",
+    "DLB_TORCH_ADDRESS": "The address at which a worker's peers reach it, set by torch's strategies.",
     "DLB_TORCH_BACKEND": "The backend of torch.distributed, set by the strategy `ddp`.",
     "DLB_TF_RANK": "Rank, set by the strategy `multi_worker_mirrored`.",
     "DLB_TF_REPLICAS": "How many logical devices a worker has, set by the strategy `mirrored`.",

@@ -8,12 +8,10 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -23,9 +21,8 @@ from hostile_strategies import altered, damaged
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from dlb import cli, record
+from dlb import cli
 from dlb.errors import DlbError
-from dlb.proof.certificate import read as read_certificate
 from dlb_graph.pairs.input_arrays import read_arrays
 from dlb_graph.workload import files
 from dlb_port.weight_map import read_map
@@ -36,13 +33,13 @@ several = settings(
     suppress_health_check=list(HealthCheck),
 )
 few = settings(several, max_examples=several.max_examples // 3)
-OLD = Path(__file__).parent / "records" / "format_1"
+WRITTEN = Path(__file__).parent / "records" / "written"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("hostile")
-    shutil.copytree(PARTS.name, made, dirs_exist_ok=True)
+    shutil.copytree(WRITTEN, made, dirs_exist_ok=True)
     return made
 
 
@@ -114,21 +111,10 @@ def _without_none(value: Any) -> Any:
 
 
 def _documents() -> dict[str, Any]:
-    """Records and certificates, of this format and of format 1."""
-    found = {}
-    for path in sorted(OLD.glob("*.json")):
-        found[f"old {path.stem}"] = json.loads(path.read_bytes())
-        try:
-            found[path.stem] = json.loads(msgspec.json.encode(read_certificate(path)))
-        except DlbError:
-            written = record.write(record.read(path), Path(PARTS.name))
-            found[path.stem] = json.loads(written.read_bytes())
-            written.unlink()
-    return found
+    """Records and certificates that commands wrote."""
+    return {path.stem: json.loads(path.read_bytes()) for path in WRITTEN.glob("*.json")}
 
 
-#: What belongs to the records.
-PARTS = tempfile.TemporaryDirectory()
 DOCUMENTS = _documents()
 
 
@@ -150,7 +136,7 @@ def test_a_record_or_certificate(data: st.DataObject, folder: Path) -> None:
         ("record", ("certificate",), "../../x", 2),
         ("record", ("machine",), {"available_cores": "two", "memory_bytes": None}, 0),
         ("record", ("worker",), {"packages": 3, "build": []}, 0),
-        ("old record", ("certificate", "failures"), None, 2),
+        ("workload", ("failures",), None, 2),
     ],
 )
 def test_what_was_found(

@@ -42,6 +42,7 @@ OTHER: dict[str, Any] = {
     "dtype": "float64",
     "strategy": "example_sync",
     "workers": 2,
+    "hosts": ("127.0.0.1",),
     "variants": ("layout=columns",),
     "data": "synthetic",
     "variables": {"OMP_WAIT_POLICY": "passive"},

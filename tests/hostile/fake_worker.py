@@ -135,8 +135,9 @@ def lines(call: str, pieces: Callable[[int], Iterable[bytes]]) -> Alteration:
     def send(self: Any, **message: Any) -> None:
         if called.get(message.get("id", 0)) != call:
             return true_send(self, **message)
-        for piece in pieces(message["id"]):
-            raw(piece)
+        with self._lock:  # nothing comes between the pieces
+            for piece in pieces(message["id"]):
+                self._socket.sendall(piece)
 
     return lambda: setattr(worker.Connection, "send", send)
 
@@ -358,6 +359,10 @@ MODES: dict[str, tuple[Alteration, str]] = {
     "line-latin1": (
         lines("start", lambda i: [b'{"id": %d, "result": "\xff\xfe"}\n' % i]),
         "no message: 'utf-8' codec",
+    ),
+    "file-unasked": (
+        line("start", '{"file": "/etc/dlb-was-here", "bytes": 0}'),
+        "no message: a file that was not asked for",
     ),
     "line-text": (line("start", "hello there"), "no message: Expecting value"),
     "line-empty": (line("start", "no message: Expecting value"), "no message: Expecting value"),

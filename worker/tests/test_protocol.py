@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -53,6 +54,35 @@ def test_what_is_no_object_is_refused(line):
         list(protocol.messages(io.BytesIO(line)))
 
 
+@pytest.mark.parametrize("content", [b"", b"one", b"x" * (protocol.PIECE + 1)])
+def test_a_file_travels_between_messages(tmp_path, content):
+    (tmp_path / "sent").write_bytes(content)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sending = threading.Thread(
+            target=lambda: (
+                protocol.send_file(ours, "its name", str(tmp_path / "sent")),
+                ours.sendall(protocol.pack({"id": 1})),
+            )
+        )
+        sending.start()
+        stream = theirs.makefile("rb")
+        messages = protocol.messages(stream)
+        announced = next(messages)
+        assert announced == {"file": "its name", "bytes": len(content)}
+        list(protocol.receive_file(stream, announced, str(tmp_path / "got")))
+        assert next(messages) == {"id": 1}
+        sending.join()
+    assert (tmp_path / "got").read_bytes() == content
+
+
+@pytest.mark.parametrize("count", [-1, True, None, "4", 5])
+def test_a_file_of_another_size_is_refused(tmp_path, count):
+    with pytest.raises(ValueError):
+        announced = {"file": "name", "bytes": count}
+        list(protocol.receive_file(io.BytesIO(b"four"), announced, str(tmp_path / "got")))
+
+
 def test_the_supervisors_address(monkeypatch):
     monkeypatch.setenv("DLB_SUPERVISOR", "::1:80")
     assert protocol.supervisor_address() == ("::1", 80)
@@ -83,6 +113,7 @@ def worker():
                 "role": "worker",
                 "rank": 3,
                 "pid": process.pid,
+                "carried": False,
             }
             yield process, connection, messages
             connection.shutdown(socket.SHUT_RDWR)

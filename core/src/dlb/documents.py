@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +17,8 @@ from dlb_graph import regular_files
 from dlb_graph.regular_files import FileRefused, read_regular
 
 __all__ = [
-    "decoder",
+    "UNREADABLE",
+    "decode",
     "encode",
     "make_schema",
     "not_written",
@@ -39,6 +39,10 @@ DEEPEST = 200
 _MANY_DIGITS = re.compile(rb"[0-9]{19}")
 
 Form = TypeVar("Form", bound=msgspec.Struct)
+
+
+#: What decoding raises on a content that is no such document.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _Versioned(msgspec.Struct):
@@ -81,16 +85,17 @@ def not_written(path: Path, error: OSError) -> RecordError:
     )
 
 
-def read(path: Path, noun: str, readers: Mapping[int, Callable[[bytes], Form]]) -> Form:
+def read(path: Path, noun: str, version: int, form: type[Form]) -> Form:
     """Read a document and validate it.
 
     Args:
         path: the document's file.
         noun: the document's name in messages, such as "record".
-        readers: by format, what reads its content; it may raise :class:`msgspec.DecodeError`.
+        version: the format that it must have.
+        form: what it becomes.
 
     Raises:
-        RecordError: the file cannot be read, is not such a document, or has an unknown format.
+        RecordError: the file cannot be read, is not such a document, or has another format.
     """
     try:
         content = read_regular(path, LARGEST_BYTES)
@@ -102,27 +107,26 @@ def read(path: Path, noun: str, readers: Mapping[int, Callable[[bytes], Form]]) 
         ) from None
     try:
         found_version = msgspec.json.decode(content, type=_Versioned).format
-        if found_version not in readers:
-            readable = " and ".join(map(str, sorted(readers)))
+        if found_version != version:
             raise RecordError(
-                f"a {noun} of format {found_version}; this dlb reads format {readable}; "
+                f"a {noun} of format {found_version}; this dlb reads format {version}; "
                 "use the dlb-core that wrote it, or a later one",
                 path=path,
             )
-        return readers[found_version](content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return decode(content, form)
+    except UNREADABLE as error:
         raise RecordError(f"not a {noun}: {error}", path=path) from None
 
 
-def decoder(form: type[Form]) -> Callable[[bytes], Form]:
-    """What reads the content of a document of the current format."""
+def decode(content: bytes, form: type[Form]) -> Form:
+    """A document of a content.
 
-    def decode(content: bytes) -> Form:
-        if _MANY_DIGITS.search(content):
-            plain(msgspec.json.decode(content))
-        return msgspec.json.decode(content, type=form)
-
-    return decode
+    Raises:
+        Exception: one of :data:`UNREADABLE`; it is none.
+    """
+    if _MANY_DIGITS.search(content):
+        plain(msgspec.json.decode(content))
+    return msgspec.json.decode(content, type=form)
 
 
 def plain(value: Any, depth: int = 0) -> Any:

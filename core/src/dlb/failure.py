@@ -21,7 +21,7 @@ class Failure(
 
     Attributes:
         kind: the type of the error, as :mod:`dlb.errors` names it; ``Interrupted`` for a run that
-            was interrupted, ``Note`` for a sentence of an older document.
+            was interrupted.
         message: what went wrong and what to do next, in one line. The framework may have written it.
         adapter: whose worker or plugin failed.
         path: the file that the error is about.

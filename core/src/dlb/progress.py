@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 from dlb.printable import printable
 
-__all__ = ["Silent", "loss_text", "make_reporter", "notebook_reporter"]
+__all__ = ["Lines", "Silent", "loss_text", "make_reporter", "notebook_reporter"]
 
 #: Time between two plain lines about training.
 LINE_SECONDS = 10.0
@@ -46,10 +46,12 @@ class Rate:
 
 
 @contextmanager
-def make_reporter(adapters: Sequence[str]) -> Iterator[Any]:
-    """The reporter for standard error: :class:`Live` on a terminal, else :class:`Lines`."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield Lines()
+def make_reporter(
+    adapters: Sequence[str], write: Callable[[str], None] | None
+) -> Iterator[Live | Lines]:
+    """For commands: lines that ``write`` prints; without it, a live line for each adapter on a terminal."""
+    if write is not None:
+        yield Lines(write)
         return
     from rich.console import Console
 
@@ -147,14 +149,19 @@ class Live(Silent):
 
 
 class Lines(Silent):
-    """A plain line at each phase, and every ``LINE_SECONDS`` during training."""
+    """A plain line at each phase, and every ``LINE_SECONDS`` during training.
 
-    def __init__(self) -> None:
+    Args:
+        write: prints a line.
+    """
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
         self._last_line: dict[str, float] = {}
         self._rate = Rate()
 
     def phase(self, adapter: str, text: str) -> None:
-        self._print(f"{adapter}: {text}")
+        self._write(f"{adapter}: {text}")
 
     def steps(self, adapter: str, done: int, total: int, loss: float) -> None:
         now = time.monotonic()
@@ -164,15 +171,11 @@ class Lines(Silent):
         self._last_line[adapter] = now
         left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
         speed = f", {rate:.1f} steps/s" if rate else ""
-        self._print(f"{adapter}: step {done} of {total}, loss {loss_text(loss)}{speed}{left}")
+        self._write(f"{adapter}: step {done} of {total}, loss {loss_text(loss)}{speed}{left}")
 
     def finished(self, adapter: str, text: str) -> None:
-        self._print(f"{adapter}: {text}")
+        self._write(f"{adapter}: {text}")
 
     def recorded(self, ended: Record) -> None:
         if ended.failure is None:
-            self._print(f"{ended.adapter}: {ended.proof}")
-
-    @staticmethod
-    def _print(text: str) -> None:
-        print(printable(text), file=sys.stderr, flush=True)
+            self._write(f"{ended.adapter}: {ended.proof}")

@@ -70,7 +70,8 @@ class Options(_Part, frozen=True, kw_only=True):
 
     ``batch_size`` counts the samples of all workers together. ``warmup`` steps train but are not in
     the summary. ``variant`` has the adapter's choices that differ from their default; ``variables``,
-    environment variables that were set for the workers alone.
+    environment variables that were set for the workers alone. ``hosts`` has where workers ran, by rank and
+    in turn, if that was not this machine.
     """
 
     batch_size: int
@@ -83,6 +84,7 @@ class Options(_Part, frozen=True, kw_only=True):
     input: str
     strategy: str = ""
     workers: int = 1
+    hosts: tuple[str, ...] = ()
     variant: dict[str, str] = {}
     variables: dict[str, str] = {}
 
@@ -193,7 +195,6 @@ class _Run(_Part, frozen=True, kw_only=True):
         machine, worker, core: hardware and system; the worker's interpreter, packages and
             libraries; dlb's version and revision.
         observed: what observer plugins recorded, by plugin.
-        converted_from: the format of the document that was read; 0 if it is this one.
     """
 
     format: int
@@ -215,7 +216,6 @@ class _Run(_Part, frozen=True, kw_only=True):
     worker: dict[str, Any] = {}
     core: dict[str, Any] = {}
     observed: dict[str, dict[str, Any]] = {}
-    converted_from: int = 0
 
 
 class Record(_Run, frozen=True, kw_only=True):
@@ -404,21 +404,14 @@ def keep_model(file: Path, folder: Path) -> Exported:
 
 
 def read(path: Path) -> Record:
-    """Read a record of this format or of format 1, and validate it.
+    """Read a record, and validate it.
 
     Raises:
         RecordError: the file cannot be read, is not a record, or has a later format; what belongs to it is not
             there; or it claims another proof than its certificate says.
     """
-    from dlb import format_1
-
-    def old(content: bytes) -> Record:
-        return msgspec.convert(format_1.convert_record(content), Record)
-
-    def current(content: bytes) -> Record:
-        return _whole(documents.decoder(StoredRecord)(content), path.parent)
-
-    found = documents.read(path, "record", {1: old, FORMAT: current})
+    stored = documents.read(path, "record", FORMAT, StoredRecord)
+    found = _whole(stored, path)
     _check_proof(found, found.certificate, path)
     return found
 
@@ -430,20 +423,19 @@ def read_header(path: Path) -> StoredRecord:
         RecordError: the file cannot be read, or is not a record of this format; or it claims another proof
             than its certificate says, which may be missing.
     """
-
-    def current(content: bytes) -> StoredRecord:
-        stored = documents.decoder(StoredRecord)(content)
-        _check_proof(stored, _certificate(stored, path.parent), path)
-        return stored
-
-    return documents.read(path, "record", {FORMAT: current})
+    stored = documents.read(path, "record", FORMAT, StoredRecord)
+    _check_proof(stored, _certificate(stored, path), path)
+    return stored
 
 
-def _certificate(stored: StoredRecord, folder: Path) -> Certificate | None:
+def _certificate(stored: StoredRecord, path: Path) -> Certificate | None:
     if not stored.certificate:
         return None
-    content = contents.read(folder, "certificates", stored.certificate)
-    return documents.decoder(Certificate)(content)
+    content = contents.read(path.parent, "certificates", stored.certificate)
+    try:
+        return documents.decode(content, Certificate)
+    except documents.UNREADABLE as error:
+        raise RecordError(f"its certificate is none: {error}", path=path) from None
 
 
 def _check_proof(claimed: _Run, certificate: Certificate | None, path: Path) -> None:
@@ -455,11 +447,11 @@ def _check_proof(claimed: _Run, certificate: Certificate | None, path: Path) -> 
         )
 
 
-def _whole(stored: StoredRecord, folder: Path) -> Record:
+def _whole(stored: StoredRecord, path: Path) -> Record:
     """The record of a document."""
-    certificate, series = _certificate(stored, folder), {}
+    certificate, series = _certificate(stored, path), {}
     if stored.series:
-        series = contents.read_arrays(folder, stored.series)
+        series = contents.read_arrays(path.parent, stored.series)
     observed = dict(stored.observed)
     for name, array in series.items():
         plugin, _, own = name.partition("/")
@@ -481,7 +473,8 @@ def _whole(stored: StoredRecord, folder: Path) -> Record:
             )
             quality = Quality(**_fields(stored.quality), losses=losses)
     except KeyError as error:
-        path = contents.path_of(folder, "series", stored.series) if stored.series else folder
+        if stored.series:
+            path = contents.path_of(path.parent, "series", stored.series)
         raise RecordError(f"the record's series {error} is missing", path=path) from None
     kept = {name: getattr(stored, name) for name in _Run.__struct_fields__}
     return Record(

@@ -16,6 +16,8 @@ from dlb.proof.certificate import CHECK_GROUPS, CheckGroup
 from dlb.record import Options
 from dlb.samples import Splits
 from dlb.settings import SETTINGS, Settings
+from dlb.supervision.callers import own_address
+from dlb.supervision.group import Host
 from dlb_graph.workload import Workload, workload_hash
 from dlb_graph.workload.initial import initial_weights
 from dlb_graph.workload.training import with_epoch
@@ -200,9 +202,14 @@ def check(request: Request) -> None:
                 f"'{workload.name}' cuts or mirrors them (data.augmentation); use {name('input')} pipeline"
             )
         )
-    if workers > 1 and not request.strategy:
-        raise SettingError(
-            lambda name: (
-                f"{name('workers')} {workers} needs a {name('strategy')}; see: dlb list strategies"
+    for setting in ("workers", "hosts") if not request.strategy else ():
+        value = getattr(request, setting)
+        if value != SETTINGS[setting].default:
+            shown = value if setting == "workers" else ", ".join(value)
+            raise SettingError(
+                lambda name: (
+                    f"{name(setting)} {shown} needs a {name('strategy')}; see: dlb list strategies"  # noqa: B023
+                )
             )
-        )
+    for text in request.hosts:
+        own_address(Host.of(text).address)

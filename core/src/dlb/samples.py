@@ -15,9 +15,9 @@ import numpy.typing as npt
 from dlb.data.augmentation import crop_box
 from dlb.data.description import DataSetDescription
 from dlb.data.load import load_described, normalise
-from dlb.data.local import LOCAL, find_own, open_local
 from dlb.data.locate import find_described
 from dlb.data.npz import ChunkedArray, write_npz
+from dlb.data.own import own_data, own_kinds
 from dlb.data.registry import PACKAGE, data_set, has_named_data_sets
 from dlb.data.source import ChooseCrop, ModelSignature, Source, array_source, real_source
 from dlb.data.text import word_source
@@ -88,7 +88,7 @@ class Splits:
         name = self.workload.data.name
         if name == SYNTHETIC:
             return SYNTHETIC_SAMPLES["train"]
-        if name not in LOCAL and data_set(name).format != "words":
+        if name not in own_kinds() and data_set(name).format != "words":
             return data_set(name).split("train").n_samples
         return self.training.count
 
@@ -127,7 +127,7 @@ def replace_missing_data(workload: Workload, report: Callable[[str], None]) -> W
         return workload
     reason = f"data set '{name}' is not on this machine"
     try:
-        folder = find_own(name) if name in LOCAL else find_described(data_set(name))
+        folder = own_data(name).find() if name in own_kinds() else find_described(data_set(name))
     except UnknownNameError:
         if has_named_data_sets():
             raise
@@ -146,12 +146,14 @@ def open_split(workload: Workload, split: str) -> Source:
         RequestError: the data set is missing, or does not fit the model.
     """
     data, model = workload.data, workload.model
-    if data.name in LOCAL:
-        source = open_local(data, split, model_signature(model))
+    if data.name in own_kinds():
+        source = own_data(data.name).open(data, split, model_signature(model))
     elif data.path or data.labels:
+        if data.name != SYNTHETIC:
+            data_set(data.name)  # one that is not known here has an error of its own
         raise RequestError(
-            f"data.path and data.labels are for local data ({', '.join(sorted(LOCAL))}); data set "
-            f"'{data.name}' is found by its name: leave them out, or set DLB_DATA_DIR"
+            f"data.path and data.labels are for local data ({', '.join(sorted(own_kinds()))}); data "
+            f"set '{data.name}' is found by its name: leave them out, or set DLB_DATA_DIR"
         )
     elif data.name == SYNTHETIC:
         return _synthetic_source(workload, split)

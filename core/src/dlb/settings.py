@@ -128,6 +128,10 @@ class Settings:
         help="Distributed strategy; see: dlb list strategies.")
     workers: int = _setting(
         1, int, "run verify sweep", least=1, **_COMPUTES, help="Worker processes of the strategy.")
+    hosts: tuple[str, ...] = _setting(
+        (), str, "run verify", many=True, flag="--host", metavar="ADDRESS[=COMMAND]", recorded=True,
+        proven=True, help="Host of the next worker: its IPv4 address, and what starts a worker; repeat for "
+        "several, which workers take in turn. Default: this machine.")
     variants: tuple[str, ...] = _setting(
         (), str, "run verify sweep scale", many=True, flag="--variant", varies=True, proven=True,
         metavar="[ADAPTER:]NAME=VALUE",

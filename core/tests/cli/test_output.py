@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -122,6 +123,9 @@ def test_names_are_completed() -> None:
     assert completed("run", "lenet") == ["lenet-mnist", "lenet5"]
     assert completed("verify", "lenet5", "--group", "forw") == ["forward"]
     assert completed("list", "work") == ["workloads"]
+    for command in ("run", "verify", "port", "diff", "sweep", "scale", "tune", "compare"):
+        assert completed(command, "--verb") == ["--verbose"]
+        assert completed(command, "--quie") == ["--quiet"]
     assert completed("run", "./model.o") == ["./model.o"]  # left to the shell, as a file
 
 
@@ -181,26 +185,87 @@ def test_a_run_says_what_it_will_do_and_what_it_knows(dlb: Dlb) -> None:
     assert re.search(r"(takes? .* time|cannot be told apart) .*; both proven\.$", shown[-1]), shown[
         -1
     ]
-    page = (TESTS.parents[1] / "README.md").read_text(encoding="utf-8")
-    readme = "\n\n".join(block[2] for block in follow.PRINTED.finditer(page))
-    for words in ("adapter, step ms", "adapter, times example"):
-        (here, *_), (there, *_) = (
-            [table for table in follow.tables(text) if follow.begins(table[0], each)]
-            for text, each in ((ended.out, words), (readme, words.replace("example", "torch")))
-        )
-        assert what_stays(here) == what_stays(there), "run docs/follow.py: the README is stale"
+    for page in ("README.md", "docs/tutorials/first-benchmark.md"):
+        for words, printed in printed_in(page):
+            for each in words.split(" | "):
+                if not each.startswith(("tf", "mxnet", "chainer")):
+                    here = follow.shown(each.replace("torch", "example"), ended.out)
+                    there = follow.shown(each, printed).replace("torch", "example")
+                    assert what_stays(here) == what_stays(there), (
+                        f"run docs/follow.py: {page} is stale"
+                    )
+    proof, difference = (
+        checks(printed) for _, printed in printed_in("docs/tutorials/first-proof.md")
+    )
+    assert checks(dlb("explain", next(dlb.out.glob("*.json"))).out) == proof
+    for name, seed in (("one", 0), ("other", 1)):
+        dlb("export", TESTS / "workloads" / "mlp.toml", f"{name}.onnx", "--seed", seed)
+    assert checks(dlb("diff", "one.onnx", "other.onnx").out) == difference
 
 
-def what_stays(table: list[str]) -> list[str]:
-    """Of a table that a command prints, what another machine and other adapters print too."""
-    header = re.split(r" {2,}", table[0].strip())
-    return [name.partition("times ")[0] for name in header]
+def printed_in(page: str) -> list[tuple[str, str]]:
+    """What a page shows as printed, each with what it is chosen by."""
+    text = (TESTS.parents[1] / page).read_text(encoding="utf-8")
+    return [(block[1], block[2]) for block in follow.PRINTED.finditer(text)]
+
+
+def checks(output: str) -> list[str]:
+    """The names of the checks in the first table that an output has of them."""
+    table = next(table for table in follow.tables(output) if follow.begins(table[0], "check"))
+    return [re.split(r" {2,}", row.strip())[0] for row in table[2:]]
+
+
+def what_stays(printed: str) -> list[str]:
+    """Of a line or a table, what another machine and other adapters print too: words, and names of columns."""
+    line = re.sub(r"\d[\d,.]*", "N", printed.splitlines()[0].strip())
+    return re.split(r" {2,}", re.sub(r"after N (s|min)", "after N", line))
 
 
 def test_verify_shows_each_adapter_when_it_is_proven(dlb: Dlb) -> None:
     words = ("verify", TESTS / "workloads" / "mlp.toml", "--on", "example", "--group", "weights")
     lines = dlb(*words).err.splitlines()
     assert lines[-2:] == ["example: done", "example: unproven"]
+
+
+def test_quiet_shows_the_answer_and_what_failed(dlb: Dlb) -> None:
+    words = ("verify", TESTS / "workloads" / "mlp.toml", "--on", "example", "--group", "weights")
+    ended = dlb(*words, "-q")
+    assert (ended.status, ended.out, ended.err) == (0, "mlp: example unproven\n", "")
+    ended = dlb.run("--on", "faulty", "--quiet", fault="raise@build")
+    assert ended.status == 1 and ended.err == "" and ended.out.startswith("faulty failed: ")
+    assert ended.out.splitlines()[1:] == ["mlp: faulty unproven; not measured in rounds"]
+
+
+def test_verbose_shows_phases_and_checks(dlb: Dlb) -> None:
+    words = ("verify", TESTS / "workloads" / "mlp.toml", "--on", "example", "--group", "weights")
+    plain, details, more = (dlb(*words, *shown) for shown in ((), ("--details",), ("-v",)))
+    assert "weights float64" not in plain.out and "weights float64" in details.out == more.out
+    ended = dlb("sweep", words[1], "--on", "example", "--vary", "seed=1", "--rounds", 0, "-v")
+    assert "example: training" in ended.err and "weights float64" in ended.out
+
+
+def commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
+    """Every command that has no commands itself, by its whole name."""
+    for each in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), each)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{name} {each}")
+        else:
+            yield f"{name} {each}", command
+
+
+def test_what_prints_a_table_has_a_document_too() -> None:
+    prints = {
+        name: bool(re.search(r"(print|show)_\w+\(", inspect.getsource(inspect.unwrap(code))))
+        for name, command in commands(dlb_group, "dlb")
+        if (code := command.callback) and "as_json" not in {each.name for each in command.params}
+    }
+    assert not [name for name, printed in prints.items() if printed]
+    assert prints.keys() == {
+        "dlb export", "dlb report", "dlb results export", "dlb data fetch", "dlb data path",
+        "dlb env create", "dlb env add", "dlb env remove",
+    }  # fmt: skip
 
 
 def test_progress_is_live_on_a_terminal(dlb: Dlb) -> None:

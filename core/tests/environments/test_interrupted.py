@@ -157,7 +157,7 @@ def test_killed_while_replacing(checkout: Path, home: Path) -> None:
 
 
 def test_too_slow(endless: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DLB_PROVISION_TIMEOUT", "5")
+    monkeypatch.setenv("DLB_PROVISION_TIMEOUT", "15")
     with pytest.raises(ProvisionError, match="DLB_PROVISION_TIMEOUT"):
         environments.create("mini", source=endless)
     assert ended(began(endless))

@@ -253,7 +253,7 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "deep": (b'{"format": 2, "name": ' + b"[" * 100_000, "not a record"),
     "future": (
         document(format=FORMAT + 1, colour="red"),
-        "reads format 1 and 2; use the dlb-core that",
+        "reads format 2; use the dlb-core that",
     ),
     "past": (document(format=0), "format 0"),
     "no name": (document(name=...), "`name`"),

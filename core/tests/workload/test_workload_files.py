@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -165,8 +166,52 @@ def test_a_default_written_out_is_the_default(tmp_path: Path) -> None:
 def test_whatever_is_no_workload_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "odd.toml"
     path.write_bytes(content)
-    with pytest.raises(WorkloadError, match=r"odd\.toml: "):
+    with pytest.raises(WorkloadError, match=r"odd\.toml(, line \d+)?: "):
         files.read(path)
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["by hand", "by dlb"])
+def test_a_wrong_field_is_named_with_its_line(tmp_path: Path, written: bool) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_bytes((files.shipped_folder() / "lenet5.toml").read_bytes())
+    if written:
+        files.write(files.read(path), path)
+    lines, named = path.read_text().splitlines(), 0
+    for place, line in enumerate(lines):
+        if not (field := re.search(r"\b(?!type\b)(\w+) = ", line)):
+            continue
+        changed = line.replace(field[0], f"{field[1]}_ = ", 1)
+        path.write_text("\n".join([*lines[:place], changed, *lines[place + 1 :]]))
+        with pytest.raises(WorkloadError) as wrong:
+            files.read(path)
+        assert f"wrong.toml, line {place + 1}: " in str(wrong.value), changed
+        assert f"unknown field '{field[1]}_'" in str(wrong.value)
+        named += 1
+    assert named > 15
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("batch_size = 64", "batch_size = 0", "line 3: batch_size = 0 must be at least 1"),
+        ("std = [0.3530]", "std = [0]", "line 9: data.mean and data.std need"),
+        ('"relu1"', '"fc1"', "line 21: layer 'fc1': a name must be unique"),
+        ('type = "flatten"', 'type = "relu"', "line 20: layer 'fc1' (linear) cannot take"),
+        ('name = "mlp"', "name = 3", "wrong.toml, line 1: not a workload: name: expected `str`"),
+        ("momentum = 0.9", 'momentum = 0.9\n"a.b" = """\n\n"""', "line 15: not a workload"),
+        ("epochs = 1", "epochs = [\n1,\n2]", "line 4: not a workload: epochs: expected `int`"),
+        ("batch_size = 64\n", "", "wrong.toml: not a workload: missing field 'batch_size'"),
+        ("learning_rate = 0.05\n", "", "line 11: not a workload: optimizer: missing field"),
+    ],
+)
+def test_a_fault_is_named_with_its_line(tmp_path: Path, old: str, new: str, says: str) -> None:
+    text = (Path(__file__).parents[1] / "workloads" / "mlp.toml").read_text()
+    assert old in text
+    path = tmp_path / "wrong.toml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(WorkloadError) as wrong:
+        files.read(path)
+    assert says in str(wrong.value)
 
 
 def holders(document: Any) -> list[Any]:
@@ -236,8 +281,25 @@ LINEAR = '{ name = "l", layer = { type = "linear", out_features = %d } }'
             HEAD + "model.nodes = [\n" + "".join(LAYER % n for n in range(20_000)) + "]",
             "has 20000 layers; at most 10000",
         ),
+        (
+            f"{HEAD}model.nodes = [{LINEAR % 2}]\ntitle = "
+            + '"""'
+            + "\n" * 300_000
+            + '"""\nbatchsize = 1',
+            "field 'batchsize'",
+        ),
     ],
-    ids=["dots", "fewer dots", "quoted", "lists", "tables", "number", "many layers", "layers"],
+    ids=[
+        "dots",
+        "fewer dots",
+        "quoted",
+        "lists",
+        "tables",
+        "number",
+        "many layers",
+        "layers",
+        "lines",
+    ],
 )
 def test_what_takes_a_parser_long_is_refused_at_once(
     content: str, message: str, tmp_path: Path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dlb_worker.errors import DlbError, RequestError, UnknownNameError, UnsupportedError
@@ -10,6 +10,7 @@ from dlb_worker.errors import DlbError, RequestError, UnknownNameError, Unsuppor
 __all__ = [
     "DataError",
     "DlbError",
+    "FieldError",
     "RequestError",
     "Sentence",
     "SettingError",
@@ -40,7 +41,23 @@ def sentence_of(error: DlbError) -> Sentence:
     return error.sentence if isinstance(error, SettingError) else lambda name: error.message
 
 
-class WorkloadError(RequestError):
+class FieldError(RequestError):
+    """A field of a document that people write is wrong.
+
+    Attributes:
+        place: the keys and indices that lead to it; empty if it is no single field.
+        line: of the file, where it begins; 0 if that is not known.
+    """
+
+    def __init__(self, message: str, place: Sequence[str | int] = (), **fields: Any) -> None:
+        super().__init__(message, **fields)
+        self.place, self.line = place, 0
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.line}: {self.detail}" if self.line else super().__str__()
+
+
+class WorkloadError(FieldError):
     """A workload that cannot be read or is not valid."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -43,6 +44,28 @@ def test_several_come_the_fastest_first() -> None:
         "Fastest first, in PyTorch's time: TensorFlow 0.70 (0.67 to 0.74), PyTorch 1, "
         "MXNet 1.001 (0.995 to 1.006; the same), Chainer 6.05 (3.52 to 10.40); all proven."
     )
+
+
+def test_a_title_is_the_sentence_without_intervals_and_reasons() -> None:
+    slow = other(Ratio(6.05, 3.52, 10.4, 5, 0.3), "slower", "Chainer")
+    unclear = other(ratio_of(PAIRS, [1.0] * 5), "unclear", "MXNet")
+    missing = other(None, None, "Theano", "deviates")
+    for others, title in (
+        ([FASTER], "TensorFlow takes 0.70 of PyTorch's time; both proven"),
+        ([unclear], "MXNet and PyTorch cannot be told apart; both proven"),
+        (
+            [slow, unclear, FASTER, missing],
+            "Not proven: Theano (deviates). Not measured: Theano. Fastest first, in PyTorch's time: "
+            "TensorFlow 0.70, PyTorch 1, MXNet 1.006 (cannot be told apart), Chainer 6.05",
+        ),
+    ):
+        verdict = Verdict(BASELINE, others, 0.01, Ratio(1.06, 0.8, 1.3, 5), trials=6, disturbed=4)
+        assert verdict_line(verdict, short=True) == title
+        pieces = re.split(r"[. ,;:()]+", title)
+        line = verdict_line(verdict)
+        assert [word for word in pieces if word not in line] == [], (
+            "no other words than the sentence's"
+        )
 
 
 def test_what_cannot_be_told_apart_has_its_power() -> None:

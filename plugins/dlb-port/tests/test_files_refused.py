@@ -96,6 +96,19 @@ def test_the_one_document(verify):
     assert status == 0 and json.loads(out)["certificate"]["seed"] == 7
 
 
+def test_how_much_is_shown(verify):
+    assert verify(model(), None, "-q") == (0, "a.onnx and b.onnx: proven\n", "")
+    other = model(weights={"w": W + np.float32(1e-6)})
+    assert verify(model(), other, "--quiet") == (1, "a.onnx and b.onnx: deviates\n", "")
+    _, plain, _ = verify(model(), other)
+    _, more, _ = verify(model(), other, "-v")
+    assert "forward float64: failed" not in plain and "forward float64: failed" in more
+    assert json.loads(verify(model(), None, "-q", "--json")[1])["answer"].endswith(": proven")
+    status, out, err = verify(model(), None, "-q", "-v")
+    assert (status, out) == (2, "") and "--quiet excludes --verbose and --details" in err
+    assert "weights" in verify(model(), None)[1], "what one command was asked is not the next one's"
+
+
 def test_an_error_is_a_document_too(verify):
     status, out, err = verify(b"", None, "--json")
     assert status == 2 and json.loads(out)["exit_status"] == 2 and "empty" in err

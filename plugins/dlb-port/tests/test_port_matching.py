@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from dlb.errors import RequestError
 from dlb_port.attention import with_attention_joined
 from dlb_port.culprit import owner_pairs
 from dlb_port.matching import MatchableModel, propose
 from dlb_port.stacked import nearest, pair_stacked
 from dlb_port.states import compare_states, within_rounding
 from dlb_port.varied import varied
-from dlb_port.weight_map import Pair, join
+from dlb_port.weight_map import Pair, join, read_map
 from dlb_worker.contract import ParameterDescription, UserLayer
 
 NAMES = ("one", "other")
+
+
+def test_what_is_wrong_in_a_map_is_named_with_its_line(tmp_path: Path) -> None:
+    text = "[models.a]\nweights = [\n{ from = 'x', to = 'y' },\n]\n"
+    path = tmp_path / "map.toml"
+    path.write_text(text + text.replace("models.a", "models.b").replace("'y'", "3"))
+    with pytest.raises(RequestError) as wrong:
+        read_map(path, ["one", "a", "b"])
+    assert "map.toml, line 7: not a map: models.b.weights.0.to: expected" in str(wrong.value)
 
 
 def parameter(

@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_markdown(folder: Path) -> None:
     text = dlb_report.make_report(folder, form="markdown")
     lines = text.splitlines()
-    assert lines[0] == "# lenet5: TensorFlow takes 1.31 times PyTorch's time"
+    assert lines[0] == "# lenet5: TensorFlow takes 1.310 times PyTorch's time; both proven"
     assert any(line.startswith("- TensorFlow 2.0 is 31") for line in lines)
     tables = [line for line in lines if line.startswith("|")]
     assert "| tf | 1.3" in text and "| 23.58 |" in text and "--:" in text

@@ -70,7 +70,9 @@ def test_the_summary_comes_first_in_words(page: Page) -> None:
     sentence = r"TensorFlow 2\.0 is (N)% slower \((N)% to (N)%\) than PyTorch 2\.0 4 rounds proven"
     said = re.search(sentence.replace("N", r"\d+(?:\.\d)?"), text)
     assert said is not None and float(said[2]) < float(said[1]) < float(said[3])
-    assert "lenet5: TensorFlow takes 1.31 times PyTorch's time" in text[: said.start()]
+    assert (
+        "lenet5: TensorFlow takes 1.310 times PyTorch's time; both proven" in text[: said.start()]
+    )
     assert said.start() < text.index("Step times in rounds")
 
 
@@ -128,7 +130,9 @@ def test_what_is_not_proven_says_so_at_every_figure(tmp_path: Path) -> None:
         r"TensorFlow 2\.0 \(deviates\) is [\d.]+% slower \([\d.% to]+\) than PyTorch 2\.0 4 rounds deviates",
         text,
     )
-    assert "TensorFlow takes 1.31 times PyTorch's time (deviates)" in text
+    assert (
+        "lenet5: Not proven: TensorFlow (deviates). TensorFlow takes 1.310 times PyTorch's" in text
+    )
     assert "tf differs first in forward float64" in text
     below = text.partition("Step times in rounds")[2]
     named = re.findall(r"TensorFlow 2\.0(?! \(deviates\)).{80}", below)
@@ -169,23 +173,27 @@ def of_one_round(document: dict[str, Any]) -> None:
     [
         (
             slower_here_and_faster_there,
-            "undecided whether TensorFlow or PyTorch is faster",
+            "TensorFlow and PyTorch cannot be told apart; both proven",
             "the interval holds 1; more rounds (--rounds) make it narrower",
         ),
         (
             disturbed,
-            "undecided whether",
+            "TensorFlow and PyTorch cannot be told apart",
             "other work used the cores in 12 of 12 trials; measure again on a quiet machine",
         ),
-        (of_one_round, "undecided whether", "one round has no interval"),
+        (
+            of_one_round,
+            "TensorFlow took 1.31 times PyTorch's time in one round",
+            "one round has no interval",
+        ),
         (
             interrupted,
-            "TensorFlow takes 1.31 times PyTorch's time",
+            "TensorFlow takes 1.310 times PyTorch's time",
             "4 of 9 rounds; the same command",
         ),
     ],
 )
-def test_what_is_undecided_says_why(
+def test_what_cannot_be_told_apart_says_why(
     tmp_path: Path, change: Callable[[dict[str, Any]], None], title: str, says: str
 ) -> None:
     text = changed(tmp_path, change)

@@ -105,7 +105,11 @@ def changed(tmp_path: Path) -> Callable[[str, str], Path]:
     [
         ('rows = ["tool"]', "rows = []", "rows names no label"),
         ('rows = ["tool"]', 'rows = ["tool", "threads"]', "label 'threads' is in split, rows and"),
-        ('kind = "seconds_per_batch"', 'kind = "seconds"', "Invalid enum value 'seconds'"),
+        (
+            'kind = "seconds_per_batch"',
+            'kind = "seconds"',
+            "line 10: not a study: quantities.seconds_per_batch.kind: unknown value 'seconds'; did you mean",
+        ),
         ('reason = "dlb does not time the test"', "digits = 1", "'testing_s' has no kind"),
         (
             'file = "mlp_threads.csv"',
@@ -118,7 +122,11 @@ def changed(tmp_path: Path) -> Callable[[str, str], Path]:
         ("rounds = 1", "precision = 0.0", "precision, budget_seconds and margin are above 0"),
         ("rounds = 1", 'budget_seconds = 9\norder = "isolated"', "isolated takes rounds alone"),
         ("threads = [1, 2, 4]", "threads = []", "a setting that varies has no value"),
-        ("iterations = 1000", "iteration = 1000", "unknown field `iteration`"),
+        (
+            "iterations = 1000",
+            "iteration = 1000",
+            "unknown field 'iteration'; did you mean 'iterations'?",
+        ),
         ("title = ", "title = = ", "not a study"),
     ],
 )

@@ -2,11 +2,14 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
+from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
 from dlb_worker import protocol
@@ -22,12 +25,18 @@ class Connection:
         self._socket = protocol.connect()
         self._stream = self._socket.makefile("rb")
         self._lock = threading.Lock()
+        #: Where files are that came by the line, and under what names; "" if both sides share a folder.
+        self.folder = (
+            tempfile.mkdtemp(prefix="dlb-carried-") if os.environ.get("DLB_CARRIED") else ""
+        )
+        self._files: Dict[str, str] = {}
         self.send(
             hello=protocol.PROTOCOL,
             token=os.environ.pop("DLB_TOKEN"),
             role=role,
             rank=rank,
             pid=os.getpid(),
+            carried=bool(self.folder),
         )
 
     def send(self, **message: Any) -> None:
@@ -35,8 +44,46 @@ class Connection:
             self._socket.sendall(protocol.pack(message))
 
     def receive(self) -> Iterator[Dict[str, Any]]:
-        """Messages until the supervisor hangs up."""
-        return protocol.messages(self._stream)
+        """Messages until the supervisor hangs up; files are kept."""
+        for message in protocol.messages(self._stream):
+            if "file" in message and self.folder:
+                path = self._path(message["file"])
+                for _ in protocol.receive_file(self._stream, message, path):
+                    pass
+            else:
+                yield message
+
+    def _path(self, name: str) -> str:
+        """Our own file for one of the supervisor's."""
+        own = Path(self.folder, str(len(self._files))).with_suffix(Path(name).suffix)
+        return self._files.setdefault(name, str(own))
+
+    def own_files(self, arguments: Dict[str, Any]) -> Dict[str, Any]:
+        """The arguments of a call with our own files in them."""
+
+        changed = dict(arguments)
+        for name in (*protocol.FILES_READ, protocol.FILE_WRITTEN) if self.folder else ():
+            own = [self._path(each) for each in protocol.names_in(arguments.get(name))]
+            if own:
+                changed[name] = own if isinstance(arguments[name], list) else own[0]
+        return changed
+
+    def hand_over(self, arguments: Dict[str, Any]) -> None:
+        """After a call: send the file that it has written, and remove all that were for it."""
+        for name, path in self._files.items():
+            if name == arguments.get(protocol.FILE_WRITTEN) and Path(path).is_file():
+                with self._lock:
+                    protocol.send_file(self._socket, name, path)
+            with contextlib.suppress(OSError):  # what is mapped stays readable
+                Path(path).unlink()
+        self._files.clear()
+
+    def leave(self) -> None:
+        """End this process. Of what came by the line nothing stays."""
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        # Interpreter shutdown can hang in a framework's own atexit.
+        os._exit(0)
 
 
 def main() -> None:
@@ -56,7 +103,7 @@ def main() -> None:
                     arrived.notify()
         finally:
             # Whatever the framework is doing, nobody waits for it any more.
-            os._exit(0)
+            connection.leave()
 
     def stay_alive() -> None:
         while True:
@@ -64,7 +111,7 @@ def main() -> None:
             try:
                 connection.send(event="alive")
             except OSError:
-                os._exit(0)
+                connection.leave()
 
     threading.Thread(target=listen, daemon=True).start()
     threading.Thread(target=stay_alive, daemon=True).start()
@@ -82,9 +129,12 @@ def main() -> None:
             connection.send(id=message["id"], result={})
             sys.stdout.flush()
             sys.stderr.flush()
-            # Interpreter shutdown can hang in a framework's own atexit.
-            os._exit(0)
-        connection.send(id=message["id"], **answer(answers, message))
+            connection.leave()
+        arguments = message.get("arguments", {})
+        message["arguments"] = connection.own_files(arguments)
+        answered = answer(answers, message)
+        connection.hand_over(arguments)
+        connection.send(id=message["id"], **answered)
 
 
 def answer(answers: Any, message: Dict[str, Any]) -> Dict[str, Any]:

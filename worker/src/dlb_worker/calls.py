@@ -101,7 +101,7 @@ class Calls:
         """The processes of a strategy."""
         self.framework = framework
         self.plugins.adapter(framework)
-        request["ports"] = tuple(request["ports"])
+        request = {k: tuple(v) if isinstance(v, list) else v for k, v in request.items()}
         asked = PlanRequest(**request)
         plan = self.plugins.hook.dlb_plan(framework=framework, request=asked)
         if plan is None:

@@ -525,9 +525,10 @@ class PlanRequest:
     Attributes:
         strategy: its name.
         workers: how many.
-        host: address at which peers reach each other.
+        host: address at which all reach worker 0, and what is neither a worker nor started by one.
         ports: free ports on it, more than enough: 4 + 2 for each worker.
         device: as in :class:`StartRequest`.
+        hosts: address of each worker, by rank; empty where all are on one host.
     """
 
     strategy: str
@@ -535,6 +536,11 @@ class PlanRequest:
     host: str
     ports: Tuple[int, ...]
     device: str = "cpu"
+    hosts: Tuple[str, ...] = ()
+
+    def address(self, rank: int) -> str:
+        """Address at which peers reach a worker."""
+        return self.hosts[rank] if self.hosts else self.host
 
 
 @dataclass(frozen=True)

@@ -202,6 +202,14 @@ def dlb_datasets() -> Sequence[Any]:  # type: ignore[empty-body]
 
 
 @hookspec
+def dlb_own_data() -> Mapping[str, str]:  # type: ignore[empty-body]
+    """Kinds of data that are the user's own: by name, a :class:`dlb.data.own.OwnData` as ``MODULE:NAME``.
+
+    It is imported when it is used. A workload has the name, and a path. Runs in the command's process.
+    """
+
+
+@hookspec
 def dlb_exports() -> Mapping[str, str]:  # type: ignore[empty-body]
     """Further forms of ``dlb results export --format NAME``: by name, a function as ``MODULE:NAME``.
 

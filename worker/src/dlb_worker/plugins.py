@@ -58,6 +58,7 @@ ENTRIES = {
     "dlb_executors": ("an executor", "", ""),
     "dlb_exports": ("a form of export", "", ""),
     "dlb_findings": ("a module of findings", "", ""),
+    "dlb_own_data": ("data", "", ""),
     "dlb_datasets": ("a data set", "dlb.data.description", "DataSetDescription"),
     "dlb_commands": ("a command", "click", "Command"),
 }

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from dlb import __version__, interrupts
-from dlb.cli.output import Group, LazyCommand, note
+from dlb.cli.output import INTERRUPTED, Group, LazyCommand, say
 from dlb.errors import DlbError, PackageMissing, PluginError, SettingError
 from dlb.printable import printable
 from dlb_worker.errors import one_line
@@ -78,7 +78,6 @@ SECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "export": ("dlb export lenet5 lenet5.onnx",),
     },
 }
-INTERRUPTED = 130
 #: How long an exit may take, whatever thread a plugin has started.
 EXIT_SECONDS = 2.0
 #: Letters of an error that are shown: a part of it may be a stranger's, or a long word of the command.
@@ -176,7 +175,7 @@ def _print_warnings() -> None:
     for hook in ("dlb_commands", "dlb_workloads", "dlb_datasets"):
         list(_used(hook, lines))
     for line in lines:
-        note(f"dlb: {line}")
+        say(f"dlb: {line}", err=True)
 
 
 @contextlib.contextmanager

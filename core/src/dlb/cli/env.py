@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dlb.cli.output import Group, echo, json_option, note, print_json, print_table
+from dlb.cli.output import Group, echo, json_option, note, show_rows
 
 __all__ = ["env_command"]
 
@@ -67,12 +67,8 @@ def list_all(as_json: bool) -> None:
         for environment in environments.list_all()
     ]
     columns = ["name", "distribution", "kind", "created", "source", "where"]
-    if as_json:
-        print_json({"environments": [dict(zip(columns, row)) for row in rows]})
-    elif rows:
-        print_table(columns, rows)
-    else:
-        echo(f"none; make some with: dlb env create {' '.join(sorted(environments.KNOWN))}")
+    none = f"none; make some with: dlb env create {' '.join(sorted(environments.KNOWN))}"
+    show_rows("environments", columns, rows, as_json, none=none)
 
 
 @env_command.command()
@@ -115,12 +111,6 @@ def doctor(name: str | None, as_json: bool) -> int:
         for adapter in names
         for finding in diagnose(adapter)
     ]
-    if as_json:
-        print_json(
-            {"findings": [dict(zip(("name", "severity", "what", "remedy"), row)) for row in rows]}
-        )
-    elif rows:
-        print_table(["name", "severity", "what", "remedy"], rows)
-    else:
-        echo("no adapter is installed, here or in an environment; see: dlb list adapters")
+    none = "no adapter is installed, here or in an environment; see: dlb list adapters"
+    show_rows("findings", ["name", "severity", "what", "remedy"], rows, as_json, none=none)
     return int(any(row[1] == "error" for row in rows))

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dlb.cli.output import echo, json_option, print_json, print_table
+from dlb.cli.output import echo, json_option, show_rows
 
 __all__ = ["list_command"]
 
@@ -20,13 +20,10 @@ __all__ = ["list_command"]
 @json_option
 def list_command(what: str, as_json: bool) -> None:
     """List what is installed, with versions, and what is known but not installed."""
-    columns, rows = _LISTS[what]()
-    if as_json:
-        print_json({what: [dict(zip(columns, row)) for row in rows]})
-        return
-    shown = [name for name in columns if name not in _DETAILS.get(what, ())]
-    print_table(shown, [[str(cell or "-") for cell in row[: len(shown)]] for row in rows])
-    for row in rows:
+    make, shown = _LISTS[what]
+    columns, rows = make()
+    show_rows(what, columns, rows, as_json, shown=shown)
+    for row in () if as_json else rows:
         entry = dict(zip(columns, row))
         if entry.get("variants"):
             variants = (f"{name}={'|'.join(each)}" for name, each in entry["variants"].items())
@@ -59,8 +56,8 @@ def _adapters() -> tuple[list[str], list[list[Any]]]:
 
 def _workloads() -> tuple[list[str], list[list[Any]]]:
     from dlb.catalogue import load_workload, workload_names
-    from dlb.data.local import LOCAL
     from dlb.data.locate import state_of
+    from dlb.data.own import own_kinds
     from dlb.data.registry import PACKAGE, data_sets
     from dlb.errors import DlbError
     from dlb_graph.workload import workload_hash
@@ -75,7 +72,7 @@ def _workloads() -> tuple[list[str], list[list[Any]]]:
             continue
         data, hashed = workload.data.name, workload_hash(workload)[:12]
         other = "made here" if data == "synthetic" else f"in the package {PACKAGE}"
-        missing, state = 0, "your own" if data in LOCAL else other
+        missing, state = 0, "your own" if data in own_kinds() else other
         if data in states:
             here = states[data].where != "not fetched"
             missing = 0 if here else states[data].download_size
@@ -86,8 +83,8 @@ def _workloads() -> tuple[list[str], list[list[Any]]]:
 
 
 def _datasets() -> tuple[list[str], list[list[Any]]]:
-    from dlb.data.local import LOCAL, find_own
     from dlb.data.locate import state_of
+    from dlb.data.own import own_data, own_kinds
     from dlb.data.registry import data_sets
 
     rows = [
@@ -95,8 +92,8 @@ def _datasets() -> tuple[list[str], list[list[Any]]]:
         for each in map(state_of, data_sets().values())
     ]
     rows += [
-        [name, "your own files", "", str(find_own(name) or "data.path"), "", title]
-        for name, (title, _) in LOCAL.items()
+        [name, "your own files", "", str(own.find() or "data.path"), "", own.title]
+        for name, own in zip(own_kinds(), map(own_data, own_kinds()))
     ]
     return ["data set", "title", "samples", "where", "licence", "files"], rows
 
@@ -140,19 +137,11 @@ def _plugins() -> tuple[list[str], list[list[Any]]]:
     return ["plugin", "distribution", "state", "contract", "hooks", "reason"], rows
 
 
+#: What makes each, and how many columns the table has, so that it fits 80 characters; the document has all.
 _LISTS = {
-    "adapters": _adapters,
-    "workloads": _workloads,
-    "datasets": _datasets,
-    "strategies": _strategies,
-    "plugins": _plugins,
-}
-
-#: The last columns, which only the JSON document has, so that the table fits 80 characters.
-_DETAILS = {
-    "adapters": ("variants",),
-    "workloads": ("hash", "source", "bytes_to_fetch"),
-    "datasets": ("licence", "files"),
-    "strategies": ("parameters", "backends", "devices"),
-    "plugins": ("hooks", "reason"),
+    "adapters": (_adapters, 5),
+    "workloads": (_workloads, 4),
+    "datasets": (_datasets, 4),
+    "strategies": (_strategies, 4),
+    "plugins": (_plugins, 4),
 }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from dlb.cli.output import json_option, note
+from dlb.cli.output import Detail, detail_option, json_option, note
 from dlb.settings import SETTINGS, Setting, Settings, in_command, settings_of
 from dlb_graph.options import Reading
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dlb.resolver import Resolver
 
 __all__ = [
+    "ANSWERED",
     "CERTIFICATE",
     "DETAILS",
     "OUT",
@@ -178,7 +179,18 @@ CERTIFICATE = click.option(
     metavar="FILE",
     help="Write the certificate, a JSON document (see: dlb explain).",
 )
-DETAILS = click.option("--details", is_flag=True, help="Show each check, also where all passed.")
+DETAILS = detail_option(Detail.CHECKS, "--details", text="Show each check, also where all passed.")
+#: The form of the output, and how much of it is shown; of every command that ends with an answer.
+ANSWERED: tuple[Decorator, ...] = (
+    json_option,
+    detail_option(Detail.ANSWER, "-q", "--quiet", text="Print only the answer and what failed."),
+    detail_option(
+        Detail.PHASES,
+        "-v",
+        "--verbose",
+        text="Print a line for each phase, each check, and all that was found where one failed.",
+    ),
+)
 
 
 def option(name: str, **changes: Any) -> Decorator:
@@ -216,7 +228,7 @@ def _checked(context: click.Context, parameter: click.Parameter, value: Any) -> 
     return value
 
 
-#: Environments of workers, and the form of the output.
+#: Environments of workers, and what :data:`ANSWERED` has.
 ENVIRONMENTS: tuple[Decorator, ...] = (
     click.option(
         "--provision", is_flag=True, help="Make environments that are missing or out of date."
@@ -228,7 +240,7 @@ ENVIRONMENTS: tuple[Decorator, ...] = (
         metavar="DIR",
         help="With --provision: a checkout or a folder of wheels.",
     ),
-    json_option,
+    *ANSWERED,
 )
 #: The same, with the device and the threads of workers, and how long they may make no progress.
 WORKERS: tuple[Decorator, ...] = (

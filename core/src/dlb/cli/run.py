@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from dlb.cli import INTERRUPTED
 from dlb.cli.options import CERTIFICATE, DETAILS, OUT, Asked, workload_argument, workload_options
-from dlb.cli.output import echo, note, print_json
+from dlb.cli.output import interrupted, line_writer, note, print_answer, print_json
 from dlb.proof.certificate import CHECK_GROUPS
 
 if TYPE_CHECKING:
@@ -23,13 +22,13 @@ __all__ = ["run_command", "verify_command"]
 @workload_options("run")
 @OUT
 @DETAILS
-def run_command(asked: Asked, as_json: bool, details: bool) -> int:
+def run_command(asked: Asked, as_json: bool) -> int:
     """Train WORKLOAD on adapters, time it, export it, and prove that the same model ran.
 
     WORKLOAD is a name (see: dlb list workloads), a .toml file, or an .onnx file, which is trained
     from its own weights. With the package dlb-measure, it is then measured in rounds of new processes.
     """
-    return execute("run", asked, as_json, details)
+    return execute("run", asked, as_json)
 
 
 def _without_all(
@@ -52,7 +51,6 @@ def verify_command(
     asked: Asked,
     as_json: bool,
     certificate: Path | None,
-    details: bool,
     extra_arguments: tuple[str, ...],
 ) -> int:
     """Prove that adapters build, differentiate, update and export the same WORKLOAD.
@@ -65,7 +63,7 @@ def verify_command(
     See dlb port for models of your own, and dlb diff for two ONNX files.
     """
     _refuse_arguments(asked.workload, extra_arguments)
-    return execute("verify", asked, as_json, details, certificate=certificate)
+    return execute("verify", asked, as_json, certificate=certificate)
 
 
 def _refuse_arguments(workload: str | None, extra_arguments: tuple[str, ...]) -> None:
@@ -83,7 +81,6 @@ def execute(
     command: Literal["run", "verify"],
     asked: Asked,
     as_json: bool,
-    details: bool,
     *,
     certificate: Path | None = None,
 ) -> int:
@@ -102,16 +99,16 @@ def execute(
     request = asked.resolver(command=command, report=note).resolve(asked.settings, find)
     if request.out is not None:
         check_folder(request.out)
-    with make_reporter([environment.adapter for environment in request.environments]) as reporter:
+    adapters = [environment.adapter for environment in request.environments]
+    with make_reporter(adapters, line_writer()) as reporter:
         outcome = run(request, reporter)
     if certificate is not None:
         write_certificate(outcome.certificate, certificate)
     if as_json:
         print_json(outcome_document(outcome))
     else:
-        print_outcome(outcome, details)
-        echo(f"\n{outcome.answer().line}")
+        print_outcome(outcome)
+        print_answer(outcome.answer().line)
     if outcome.interrupted:
-        note("dlb: interrupted; finished records are kept, no process is left")
-        return INTERRUPTED
+        return interrupted()
     return 0 if outcome.passed else 1

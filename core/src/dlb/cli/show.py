@@ -86,6 +86,7 @@ def show_workload(name: str, changes: tuple[str, ...], reading: Reading, as_json
     step = step_work(shown, shown.batch_size)
     states = sum(math.prod(parameters[name]) for name in state_names(shown.model))
     trained = sum(counts.values()) - states
+    figures = {"operations": step.operations, "bytes": step.bytes}
     if as_json:
         print_json(
             {
@@ -95,12 +96,7 @@ def show_workload(name: str, changes: tuple[str, ...], reading: Reading, as_json
                 "parameters": counts,
                 "trained": trained,
                 "multiply_adds": operations,
-                "step": {
-                    "batch_size": shown.batch_size,
-                    "operations": step.operations,
-                    "bytes": step.bytes,
-                    **asdict(step),
-                },
+                "step": {"batch_size": shown.batch_size, **figures, **asdict(step)},
             }
         )
         return
@@ -111,18 +107,11 @@ def show_workload(name: str, changes: tuple[str, ...], reading: Reading, as_json
             for field in node.layer.__struct_fields__
             if (value := getattr(node.layer, field)) not in ("", None)
         ]
-        size = " x ".join(map(str, shapes[node.name]))
-        rows.append(
-            [
-                node.name,
-                type_name(node.layer),
-                ", ".join(node.inputs),
-                size,
-                f"of {node.weights_of}" if node.weights_of else f"{counts[node.name]:,}",
-                f"{operations[node.name]:,}" if node.name in operations else "",
-                ", ".join(attributes),
-            ]
-        )
+        size, inputs = " x ".join(map(str, shapes[node.name])), ", ".join(node.inputs)
+        own = f"of {node.weights_of}" if node.weights_of else f"{counts[node.name]:,}"
+        work = f"{operations[node.name]:,}" if node.name in operations else ""
+        cells = [node.name, type_name(node.layer), inputs, size, own, work, ", ".join(attributes)]
+        rows.append(cells)
     print_table(
         ["layer", "type", "inputs", "output", "parameters", "multiply-adds", "attributes"],
         rows,

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dlb.cli.output import echo, show_table
+from dlb.cli.output import Detail, detail, echo, say, show_table
 from dlb.execution.run import Outcome
 from dlb.proof.certificate import Certificate
 from dlb.record import Record
@@ -52,15 +52,11 @@ def _without_series(record: Record) -> dict[str, Any]:
     return document
 
 
-def print_outcome(outcome: Outcome, details: bool) -> None:
-    """Print the results if records were written, the proof, and the folder of the records.
-
-    Args:
-        details: print the table of checks even if all passed.
-    """
+def print_outcome(outcome: Outcome) -> None:
+    """Print the results if records were written, the proof, and the folder of the records."""
     if outcome.paths:
         print_results(outcome.records)
-    print_certificate(outcome.certificate, folded=not details)
+    print_certificate(outcome.certificate, folded=detail() < Detail.CHECKS)
     if outcome.certificate.kept:
         echo(
             f"Proof of {outcome.certificate.kept} used again, since nothing that it depends on has "
@@ -68,7 +64,7 @@ def print_outcome(outcome: Outcome, details: bool) -> None:
         )
     for record in outcome.records:
         if record.failure:
-            echo(f"{record.adapter} failed: {record.failure.line}")
+            say(f"{record.adapter} failed: {record.failure.line}")
     if outcome.paths:
         echo(f"Records: {outcome.paths[0].parent} ({len(outcome.paths)} written)")
 
@@ -89,7 +85,7 @@ def print_certificate(
     """Print a table of all checks, one column for each adapter, and last where each differs first.
 
     Args:
-        whole: say of every check that failed what it found, not of the first alone.
+        whole: say of every check that failed what it found, not of the first alone, as with ``-v``.
         folded: if all passed, print a line for each adapter in place of tables.
     """
     if not certificate.checks:
@@ -97,6 +93,7 @@ def print_certificate(
     lines = [*folded_lines(certificate)] if folded else []
     if not lines:
         show_table(certificate_table(certificate))
+    whole = whole or detail() >= Detail.PHASES
     for line in (*lines, *certificate_lines(certificate, whole=whole)):
         echo(line)
     if certificate.divergences and not lines:

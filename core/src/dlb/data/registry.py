@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from dlb.data.description import DataSetDescription
-from dlb.data.local import LOCAL
+from dlb.data.own import own_kinds
 from dlb.data.subset import FASHION_MNIST_SUBSET
 from dlb.errors import UnknownNameError
 from dlb_worker.plugins import load_plugins
@@ -31,7 +31,7 @@ def data_set(name: str) -> DataSetDescription:
     descriptions = data_sets()
     if name not in descriptions:
         hint = "" if has_named_data_sets() else f"more are in the package {PACKAGE}"
-        raise UnknownNameError("data set", name, [*descriptions, *LOCAL], hint)
+        raise UnknownNameError("data set", name, [*descriptions, *own_kinds()], hint)
     return descriptions[name]
 
 

@@ -128,7 +128,7 @@ def _source(
     read: Callable[[Indices], Array],
 ) -> Source:
     def read_crops(indices: Indices, choose: ChooseCrop) -> Array:
-        from dlb.data.images import resize_crops
+        from dlb.data.resizing import resize_crops
 
         return resize_crops(read(indices), choose)
 

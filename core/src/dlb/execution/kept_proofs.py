@@ -90,6 +90,7 @@ def _key(
         },
         "variants": {name: dict(value) for name, value in sorted(request.choices.items())},
         "groups": sorted(request.groups),
+        "hosts": request.hosts,
         "trajectory_steps": request.trajectory_steps,
         "distributed_steps": min(request.steps, DISTRIBUTED_STEPS) if request.strategy else 0,
     }

@@ -20,7 +20,7 @@ from dlb.proof import divergence
 from dlb.proof.certificate import CheckResult
 from dlb.proof.rounding import Rounding, rounding_of
 from dlb.request import Reporter, Request
-from dlb.supervision.group import Group, Launch
+from dlb.supervision.group import Group, Host, Launch
 from dlb.supervision.remote import RemoteModel, scratch_file
 from dlb_graph.workload.shapes import trained_names
 from dlb_worker.contract import PRECISION
@@ -90,6 +90,7 @@ class Stage:
             call_seconds=request.call_seconds,
             stop=self.stop,
             variables=request.variables,
+            hosts=() if single else tuple(map(Host.of, request.hosts)),
         )
         return start_workers(launch, request.seed)
 

@@ -2,11 +2,6 @@
 
 It is one JSON document, in its own file (``dlb verify --certificate``) or in a run's record. It holds fields
 and no sentences; :mod:`dlb.report` makes the sentences.
-
-History of the format:
-
-- 1: the first format, with findings in prose; :mod:`dlb.format_1` converts it.
-- 2: findings have fields; fields and checks have new names.
 """
 
 from __future__ import annotations
@@ -124,7 +119,6 @@ BaselineKind = Literal[
     "model",
     "model_weights",
     "model_statistics",
-    "note",
 ]
 
 
@@ -132,7 +126,7 @@ class Baseline(Part, frozen=True, kw_only=True, omit_defaults=True):
     """What a check compares with.
 
     Attributes:
-        kind: kind of baseline. ``note`` is a phrase from a document of format 1; ``names`` holds it.
+        kind: kind of baseline.
         names: names of the adapters, models or files.
         sha256: SHA-256 of the file.
         float64: whether a file or an adapter is run in float64, if ``kind`` does not say so.
@@ -229,7 +223,6 @@ class Certificate(Shown, msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         inapplicable: groups that do not apply to a port or to two files, with the reason.
         divergences: drifts of float32 trajectories, without a verdict.
         format: version of this document.
-        converted_from: format of the document that was read; 0 if it is this format.
         made: when the checks were run, ISO 8601; empty in older documents.
         kept: when the proof was made whose checks were used again, ISO 8601; empty if every check was
             run. What is about the timed run itself is always run.
@@ -249,7 +242,6 @@ class Certificate(Shown, msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     inapplicable: dict[CheckGroup, Inapplicable] = {}
     divergences: tuple[Divergence, ...] = ()
     format: int = FORMAT
-    converted_from: int = 0
     kept: str = ""
     made: str = ""
 
@@ -362,18 +354,12 @@ def write(certificate: Certificate, path: Path) -> None:
 
 
 def read(path: Path) -> Certificate:
-    """Read a certificate of this format or of format 1, and validate it.
+    """Read a certificate, and validate it.
 
     Raises:
         RecordError: the file cannot be read, is not a certificate, or has a later format.
     """
-    from dlb import format_1
-
-    def old(content: bytes) -> Certificate:
-        return msgspec.convert(format_1.convert_certificate(content), Certificate)
-
-    readers = {1: old, FORMAT: documents.decoder(Certificate)}
-    return documents.read(path, "certificate", readers)
+    return documents.read(path, "certificate", FORMAT, Certificate)
 
 
 def schema() -> bytes:

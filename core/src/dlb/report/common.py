@@ -183,9 +183,6 @@ def _feature_missing(cause: common.FeatureMissing, finding: Finding, adapter: st
     return f"the adapter does not have the feature '{cause.feature}'{because}"
 
 
-says(common.Note, "{text}")
-
-
 @renders(common.StructuresDiffer)
 def _structures_differ(cause: common.StructuresDiffer, finding: Finding, adapter: str) -> str:
     listed = "; ".join(map(difference_text, cause.differences))

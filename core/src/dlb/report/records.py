@@ -191,11 +191,6 @@ def further_lines(certificate: Certificate) -> Iterator[str]:
     for adapter, declared in certificate.deviations.items():
         for text in declared:
             yield f"{adapter} declares: {text}"
-    if certificate.converted_from:
-        yield (
-            f"Converted from format {certificate.converted_from}: sentences are shown as they were "
-            "written, and layers are named in them only"
-        )
 
 
 def _not_passed_lines(

@@ -33,6 +33,7 @@ class Hello(msgspec.Struct):
     role: str
     rank: int
     pid: int
+    carried: bool = False
 
 
 class ErrorAnswer(msgspec.Struct):

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["HOST", "Callers", "open_doors"]
+from dlb.errors import RequestError
+
+__all__ = ["HOST", "Callers", "open_doors", "own_address"]
 
 HOST = "127.0.0.1"
 
@@ -23,9 +25,29 @@ HOST = "127.0.0.1"
 HELLO_SECONDS, HELLO_BYTES, MOST_CALLERS = 10.0, 4096, 128
 
 
-def open_doors(folder: Path) -> list[socket.socket]:
-    """Sockets that listen: one on the loopback interface and, if possible, one in a private folder."""
-    doors = [socket.create_server((HOST, 0))]
+def own_address(peer: str) -> str:
+    """The address of this machine that a peer reaches.
+
+    Raises:
+        RequestError: there is no way to the peer.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.connect((peer, 9))  # sends nothing
+        except OSError as error:
+            raise RequestError(
+                f"host {peer} cannot be reached: {error.strerror or error}"
+            ) from None
+        return str(asking.getsockname()[0])
+
+
+def open_doors(folder: Path, everywhere: bool = False) -> list[socket.socket]:
+    """Sockets that listen: by TCP and, if possible, one in a private folder.
+
+    Args:
+        everywhere: on every interface, for workers of other hosts, and not on the loopback interface alone.
+    """
+    doors = [socket.create_server(("" if everywhere else HOST, 0))]
     # Not every system has such sockets, and none has them at long paths.
     with contextlib.suppress(AttributeError, OSError):
         path = folder / f"door-{secrets.token_hex(4)}"

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import ipaddress
 import os
 import queue
 import secrets
+import shlex
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -36,10 +39,10 @@ from dlb.errors import (
 )
 from dlb.supervision import processes
 from dlb.supervision.answers import ErrorAnswer, Hello, answer_as, check_result, worth_reading
-from dlb.supervision.callers import HOST, Callers, open_doors
+from dlb.supervision.callers import HOST, Callers, open_doors, own_address
 from dlb_worker import protocol
 
-__all__ = ["Group", "Launch", "worker_group"]
+__all__ = ["Group", "Host", "Launch", "worker_group"]
 
 #: A process that answers calls sends a message every second. After this silence it counts as hung.
 SILENCE_SECONDS = 10.0
@@ -51,8 +54,39 @@ MOST_SAID, MOST_UNREAD = 2000, 1000
 CHECK_SECONDS = 0.2
 #: After an error, time to detect the death of a peer that caused it.
 PEER_DEATH_SECONDS = 1.0
+#: Time for workers of other hosts to remove their files, once they are hung up.
+LEAVE_SECONDS = 5.0
 
 Progress = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine that workers run on.
+
+    Attributes:
+        address: at which its peers reach it.
+        command: stands before the command of a worker, and runs it there with the environment that it is
+            given; empty for this machine.
+    """
+
+    address: str
+    command: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, text: str) -> Host:
+        """The host that the setting ``hosts`` names: an IPv4 address, and a command after ``=``.
+
+        Raises:
+            RequestError: it is no address, or the command has a quote that does not end.
+        """
+        address, _, command = text.partition("=")
+        try:
+            return cls(str(ipaddress.IPv4Address(address.strip())), tuple(shlex.split(command)))
+        except ValueError as error:
+            raise RequestError(
+                f"host {text}: {error}; it must be ADDRESS or ADDRESS=COMMAND"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -70,6 +104,7 @@ class Launch:
         stop: once set, waiting ends as with an interrupt. Ctrl-C itself reaches only the main thread.
         name: what messages call it, if there are several groups of one adapter.
         variables: environment variables of the processes, beside those of this process.
+        hosts: where workers run, in turn by rank; empty for this machine alone.
     """
 
     adapter: str
@@ -83,6 +118,13 @@ class Launch:
     stop: threading.Event = field(default_factory=threading.Event)
     name: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
+    hosts: tuple[Host, ...] = ()
+
+    def host(self, role: str, rank: int) -> Host:
+        """Where a process runs: what is no worker, beside worker 0."""
+        here = Host(HOST)
+        place = rank if role == "worker" else 0
+        return self.hosts[place % len(self.hosts)] if self.hosts else here
 
     @property
     def label(self) -> str:
@@ -98,6 +140,8 @@ class Member:
         process: the process that was started for it; a launcher is that of all workers.
         own: the process that says that it does the work, if it descends from ``process``.
         refused: why what it sent was no message; nobody listens to it any more.
+        carried: whether files travel by the connection.
+        awaited: the file that it may send.
     """
 
     role: str
@@ -108,6 +152,8 @@ class Member:
     connection: socket.socket | None = None
     heard: float = field(default_factory=time.monotonic)
     refused: str = ""
+    carried: bool = False
+    awaited: str = ""
 
     @property
     def pid(self) -> int:
@@ -126,7 +172,9 @@ class Group:
         self.members: list[Member] = []
         self._events: queue.Queue[tuple[Member, dict[str, Any] | None]] = queue.Queue()
         self._token, self._mark = secrets.token_hex(16), secrets.token_hex(16)
-        self._doors = open_doors(launch.scratch)
+        self._doors = open_doors(
+            launch.scratch, everywhere=any(each.command for each in launch.hosts)
+        )
         self._started: list[subprocess.Popen[bytes]] = []
         self._calls = 0
 
@@ -151,6 +199,12 @@ class Group:
             WorkerError: a process could not be started, died, or never connected.
         """
         launcher = list(plan["launcher"])
+        if launcher and self.launch.hosts:
+            raise UnsupportedError(
+                f"strategy '{self.launch.strategy}' starts its workers by {Path(launcher[0]).name}, on this "
+                "machine alone; leave out --host",
+                adapter=self.launch.label,
+            )
         expected: list[Member] = []
         for process in plan["processes"]:
             joint = launcher and process["role"] == "worker"
@@ -163,8 +217,10 @@ class Group:
             extra = {"DLB_ROLE": process["role"], "DLB_RANK": str(process["rank"])}
             if joint:
                 extra["DLB_RANK_VARIABLES"] = ",".join(plan["rank_variables"])
-            command = [*(launcher if joint else []), str(self.launch.python), "-m", "dlb_worker"]
-            environment = {**self._environment(), **process["environment"], **extra}
+            host = self.launch.host(process["role"], process["rank"])
+            command = [*(launcher if joint else host.command)]
+            command += [str(self.launch.python), "-m", "dlb_worker"]
+            environment = {**self._environment(host), **process["environment"], **extra}
             try:
                 started = processes.spawn(command, environment, self.launch.scratch, log)
             except OSError as error:
@@ -172,10 +228,12 @@ class Group:
                     f"cannot start {command[0]}: {error}", adapter=self.launch.label
                 ) from None
             self._started.append(started)
-            expected.append(Member(process["role"], process["rank"], started, log))
+            member = Member(process["role"], process["rank"], started, log)
+            member.carried = bool(host.command)
+            expected.append(member)
         self._gather(expected)
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, host: Host) -> dict[str, str]:
         threads = str(self.launch.threads)
         inherited = {
             name: value
@@ -187,18 +245,25 @@ class Group:
             # What an environment of dlb's own imports is compiled once, and not in each of its processes.
             inherited.pop("PYTHONDONTWRITEBYTECODE", None)
         public, *private = [door.getsockname() for door in self._doors]
+        there = {
+            # Temporary files of a framework are deleted together with the run's folder.
+            "TMPDIR": str(self.launch.scratch),
+            "DLB_SUPERVISOR": f"{HOST}:{public[1]}",
+            "DLB_SOCKET": "".join(private),
+        }
+        if host.command:
+            inherited.pop("TMPDIR", None)
+            seen = own_address(host.address)
+            there = {"DLB_SUPERVISOR": f"{seen}:{public[1]}", "DLB_SOCKET": "", "DLB_CARRIED": "1"}
         return {
             **inherited,
             **self.launch.variables,
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
             "OPENBLAS_NUM_THREADS": threads,
-            # Temporary files of a framework are deleted together with the run's folder.
-            "TMPDIR": str(self.launch.scratch),
+            **there,
             "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",
-            "DLB_SUPERVISOR": f"{public[0]}:{public[1]}",
-            "DLB_SOCKET": "".join(private),
             "DLB_TOKEN": self._token,
             processes.MARK: self._mark,
         }
@@ -255,6 +320,12 @@ class Group:
             )
         member = waiting.pop((said.role, said.rank), None)
         if member is not None:
+            if member.carried and not said.carried:
+                raise WorkerError(
+                    f"{member} is on another host and takes no files by its connection; run dlb env create "
+                    f"{self.launch.adapter} there",
+                    adapter=self.launch.label,
+                )
             # Only a process of ours is looked at, or ended, whatever number was named.
             number = processes.number_of_peer(connection) or said.pid
             member.own = processes.started_by(member.process, number)
@@ -264,6 +335,9 @@ class Group:
         """Listen to a process that said hello."""
         member.connection, member.heard = connection, time.monotonic()
         self.members.append(member)
+        if member.carried:  # who takes no file must not hold the run
+            limit = struct.pack("ll", int(self.launch.call_seconds), 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         stream = connection.makefile("rb")
         threading.Thread(target=self._listen, args=(member, stream), daemon=True).start()
 
@@ -271,6 +345,9 @@ class Group:
         try:
             for message in protocol.messages(stream):
                 member.heard = time.monotonic()
+                if "file" in message:
+                    self._keep(member, message, stream)
+                    continue
                 # Who sends more than anybody reads takes no memory, and hides no answer.
                 read = worth_reading(message)
                 if read and self._events.qsize() < MOST_UNREAD * (1 + ("id" in read)):
@@ -280,6 +357,21 @@ class Group:
         except OSError:
             pass
         self._events.put((member, None))
+
+    def _keep(self, member: Member, message: dict[str, Any], stream: Any) -> None:
+        """Write the file that a worker sends.
+
+        Raises:
+            ValueError: it is none that a call has asked for, or it cannot be written.
+        """
+        if not member.awaited or message["file"] != member.awaited:
+            raise ValueError("a file that was not asked for")
+        path, member.awaited = Path(member.awaited), ""
+        try:
+            for _ in protocol.receive_file(stream, message, str(path)):
+                member.heard = time.monotonic()
+        except OSError as error:
+            raise ValueError(f"{path.name} cannot be written: {error.strerror or error}") from None
 
     # --- calling -------------------------------------------------------------------------
 
@@ -325,9 +417,19 @@ class Group:
         self._calls += 1
         assert member.connection is not None
         try:
+            if member.carried:
+                member.awaited = str(arguments.get(protocol.FILE_WRITTEN, ""))
+                for path in _files(arguments):
+                    protocol.send_file(member.connection, path, path)
             member.connection.sendall(
                 protocol.pack({"id": self._calls, "call": name, "arguments": dict(arguments)})
             )
+        except BlockingIOError:
+            raise WorkerHung(
+                f"{member} took no file for {self.launch.call_seconds:.0f} s and was ended",
+                adapter=self.launch.label,
+                log=member.log,
+            ) from None
         except OSError:
             self._report_death(member)
         return self._calls
@@ -464,11 +566,27 @@ class Group:
 
     def _close(self) -> None:
         self._close_doors()
+        far = [
+            member for member in self.members if member.carried and member.connection is not None
+        ]
+        for member in far:  # they clean up on their host once nobody listens
+            with contextlib.suppress(OSError):
+                member.connection.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+        deadline = time.monotonic() + LEAVE_SECONDS
+        for member in far:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                member.process.wait(max(0, deadline - time.monotonic()))
         own = [member.own for member in self.members if member.own is not None]
         processes.end_all(self._started, own, self._mark)
         for member in self.members:
             if member.connection is not None:
                 member.connection.close()
+
+
+def _files(arguments: Mapping[str, Any]) -> Iterator[str]:
+    """The files that a call reads."""
+    for name in protocol.FILES_READ:
+        yield from protocol.names_in(arguments.get(name))
 
 
 @contextmanager
@@ -480,6 +598,7 @@ def worker_group(launch: Launch) -> Iterator[Group]:
         UnsupportedError: the adapter does not have the strategy.
         WorkerError: a process did not start.
     """
+    addresses = [launch.host("worker", rank).address for rank in range(launch.workers)]
     single_worker = {
         "processes": [{"role": "worker", "rank": 0, "environment": {}}],
         "launcher": [],
@@ -493,9 +612,10 @@ def worker_group(launch: Launch) -> Iterator[Group]:
                 "framework": launch.adapter,
                 "strategy": launch.strategy,
                 "workers": launch.workers,
-                "host": HOST,
+                "host": addresses[0],
                 "ports": processes.free_ports(4 + 2 * launch.workers, HOST),
                 "device": launch.device,
+                **({"hosts": addresses} if launch.hosts else {}),
             }
             plan = planner.call("plan", request)[0]
     with _group(launch, plan) as group:

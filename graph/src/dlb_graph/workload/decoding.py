@@ -1,22 +1,30 @@
-"""Decodes a workload from plain containers, with errors that list the valid choices."""
+"""Decodes workloads and other documents that people write, with errors that list the valid choices."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec.inspect import LiteralType, StructType, Type, UnionType, VarTupleType
+from msgspec import inspect as types
 
-from dlb_graph.errors import WorkloadError
+from dlb_graph.errors import FieldError, WorkloadError
 from dlb_graph.layers import type_name
 from dlb_graph.losses import SoftmaxCrossEntropy
 from dlb_graph.workload.model import Workload
 
-__all__ = ["decode", "did_you_mean"]
+__all__ = ["decode", "decode_as", "did_you_mean"]
 
+Form = TypeVar("Form")
+#: What a table and a list may be.
+_CONTAINERS: dict[type, tuple[type[types.Type], ...]] = {
+    dict: (types.DictType,),
+    list: (types.VarTupleType, types.ListType),
+}
+#: Keys of a table that are tried, to find the one whose value is wrong.
+_MOST_KEYS = 100
 #: The path of a value in a message of msgspec: ``... - at `$.model.nodes[0].layer` ``.
 _PATH = re.compile(r" - at `\$([^`]*)`$")
 #: What frameworks call layers and fields whose names here are not alike, in plain letters.
@@ -48,11 +56,22 @@ def decode(document: Any, where: str) -> Workload:
         WorkloadError: a field is unknown, missing, or of the wrong type. The message names the
             field and lists the valid choices.
     """
-    document = _with_loss_type(document)
+    return decode_as(_with_loss_type(document), where, Workload, WorkloadError)
+
+
+def decode_as(
+    document: Any, where: str, form: type[Form], error_type: type[FieldError] = FieldError
+) -> Form:
+    """Decode any form, as :func:`decode`.
+
+    Raises:
+        FieldError: of the given type; a field is unknown, missing, or of the wrong type.
+    """
     try:
-        return msgspec.convert(document, Workload)
-    except msgspec.ValidationError as error:
-        raise WorkloadError(f"{where}: {_explain(str(error), document)}") from None
+        return msgspec.convert(document, form)
+    except (msgspec.ValidationError, RecursionError) as error:
+        text, place = _explain(str(error), document, form)
+        raise error_type(f"{where}: {text}", place) from None
 
 
 def _with_loss_type(document: Any) -> Any:
@@ -63,40 +82,57 @@ def _with_loss_type(document: Any) -> Any:
     return {**document, "loss": {"type": type_name(SoftmaxCrossEntropy), **loss}}
 
 
-def _explain(message: str, document: Any) -> str:
-    """msgspec's message in the words of a workload file, with the valid choices.
+def _explain(message: str, document: Any, form: type) -> tuple[str, list[str | int]]:
+    """msgspec's message in the words of such a file, with the valid choices; and the place of the field.
 
     A place is named as ``--set`` takes it: ``model.nodes.conv1.layer.kernel``.
     """
-    match = _PATH.search(message)
-    steps = re.findall(r"\w+", match[1]) if match else []
-    kind: Type = msgspec.inspect.type_info(Workload)
-    places = []
-    for step in steps:
-        if isinstance(kind, VarTupleType):
-            kind, document = kind.item_type, document[int(step)]
-            named = isinstance(document, dict) and document.get("name")
-            places.append(str(named or step))
-            continue
-        places.append(step)
-        if not isinstance(chosen := _choose_struct(kind, document), StructType):
-            break
-        fields = {field.encode_name: field.type for field in chosen.fields}
-        if step not in fields:
-            # The tag of a union, such as a layer's type.
-            document = document.get(step) if isinstance(document, dict) else document
-            break
-        kind, document = fields[step], document[step]
-    where = f"{'.'.join(places)}: " if places else ""
+    match, whole = _PATH.search(message), document
     text = message[: match.start()] if match else message
-    return where + _in_words(text, _choose_struct(kind, document))
+    kind: types.Type = types.type_info(form)
+    names, place = list[str](), list[str | int]()
+    for step in re.findall(r"\w+|\.{3}", match[1]) if match else ():
+        chosen, key = _choose(kind, document), step
+        if isinstance(chosen, (types.VarTupleType, types.ListType)):
+            key, kind = int(step), chosen.item_type
+        elif isinstance(chosen, types.DictType):
+            key, kind = _wrong_key(document, whole, form, message), chosen.value_type
+        elif isinstance(chosen, types.StructType):
+            # A field, or the tag of a union, such as a layer's type.
+            kind = {each.encode_name: each.type for each in chosen.fields}.get(step, chosen)
+        else:
+            key = ""
+        if key == "":
+            break
+        document = document.get(key) if isinstance(document, dict) else document[key]
+        named = isinstance(key, int) and isinstance(document, dict) and document.get("name")
+        names.append(str(named or key))
+        place.append(key)
+    place += re.findall(r"unknown field `(.*)`", text)
+    said = _in_words(text, _choose(kind, document))
+    return ": ".join([*filter(None, [".".join(names)]), said]), place
 
 
-def _in_words(text: str, chosen: Type) -> str:
+def _wrong_key(table: dict[str, Any], whole: Any, form: type, message: str) -> str:
+    """The key of a table without which a document has another fault, or none; "" if there is none."""
+    for key in [*table][:_MOST_KEYS]:
+        value = table.pop(key)
+        try:
+            msgspec.convert(whole, form)
+            return key
+        except msgspec.ValidationError as error:
+            if str(error) != message:
+                return key
+        finally:
+            table[key] = value
+    return ""
+
+
+def _in_words(text: str, chosen: types.Type) -> str:
     """What msgspec says of a struct, a type or a value, and the valid choices."""
     quoted = re.search(r"[`'](.*)[`']$", text)
     name = quoted[1] if quoted else ""
-    if isinstance(chosen, StructType) and " field `" in text:
+    if isinstance(chosen, types.StructType) and " field `" in text:
         needed = [field.encode_name for field in chosen.fields if field.required]
         optional = [field.encode_name for field in chosen.fields if not field.required]
         owner = f"{chosen.tag_field} '{chosen.tag}'" if chosen.tag else "it"
@@ -106,10 +142,10 @@ def _in_words(text: str, chosen: Type) -> str:
         if "unknown" in text:
             return f"unknown field '{name}'{did_you_mean(name, needed + optional)}; {choices}"
         return f"missing field '{name}'; {choices}"
-    kinds = chosen.types if isinstance(chosen, UnionType) else (chosen,)
-    tags = sorted(str(member.tag) for member in kinds if isinstance(member, StructType))
-    if isinstance(chosen, LiteralType):
-        tags = [str(value) for value in chosen.values]
+    kinds = chosen.types if isinstance(chosen, types.UnionType) else (chosen,)
+    tags = sorted(str(member.tag) for member in kinds if isinstance(member, types.StructType))
+    words = [member.values for member in kinds if isinstance(member, types.LiteralType)]
+    tags += [str(value) for values in words for value in values if value]
     if not tags or text.startswith("Expected"):
         return text[:1].lower() + text[1:]
     if "missing" in text:
@@ -137,9 +173,12 @@ def _plain(name: str) -> str:
     return re.sub(r"_|[123]d$", "", name.lower())
 
 
-def _choose_struct(kind: Type, document: Any) -> Type:
-    """The struct of a union whose tag ``document`` has; ``kind`` itself if there is none."""
-    for member in kind.types if isinstance(kind, UnionType) and isinstance(document, dict) else ():
-        if isinstance(member, StructType) and document.get(str(member.tag_field)) == member.tag:
+def _choose(kind: types.Type, document: Any) -> types.Type:
+    """The member of a union that ``document`` is: of structs by its tag; ``kind`` itself if there is none."""
+    for member in kind.types if isinstance(kind, types.UnionType) else ():
+        if isinstance(member, types.StructType):
+            if isinstance(document, dict) and document.get(str(member.tag_field)) == member.tag:
+                return member
+        elif isinstance(member, _CONTAINERS.get(type(document), ())):
             return member
     return kind

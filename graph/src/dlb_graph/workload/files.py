@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -75,13 +76,13 @@ def read(path: Path) -> Workload:
         WorkloadError: the file is unreadable or not TOML, a field is unknown or of the wrong type,
             or shapes do not fit. The message names the file and the field or layer.
     """
-    document = read_toml(path, "workload", _LARGEST_BYTES, WorkloadError)
-    try:
-        workload = decode(document, "not a workload")
-    except WorkloadError as error:
-        error.path = str(path)
-        raise
-    return check(workload, str(path))
+    return read_toml(
+        path,
+        "workload",
+        _LARGEST_BYTES,
+        WorkloadError,
+        lambda document: check(decode(document, "not a workload")),
+    )
 
 
 def check(workload: Workload, path: str = "", *, trained: bool = True) -> Workload:
@@ -96,36 +97,30 @@ def check(workload: Workload, path: str = "", *, trained: bool = True) -> Worklo
         WorkloadError: shapes do not fit, or a number is out of range.
     """
     try:
-        if len(workload.model.nodes) > _MOST_LAYERS:
-            raise WorkloadError(
-                f"has {len(workload.model.nodes)} layers; at most {_MOST_LAYERS} are read"
-            )
-        if workload.batch_size < 1:
-            raise WorkloadError(f"batch_size = {workload.batch_size} must be at least 1")
-        if workload.epochs < 1:
-            raise WorkloadError(f"epochs = {workload.epochs} must be at least 1")
-        if fault := workload.optimizer.fault():
-            raise WorkloadError(fault)
-        if fault := schedule_fault(workload.schedule):
-            raise WorkloadError(fault)
-        if (
-            len(workload.data.mean) != len(workload.data.std)
-            or min(workload.data.std, default=0) <= 0
-        ):
-            raise WorkloadError(
-                "data.mean and data.std need the same number of values, std above 0"
-            )
-        outputs = infer_shapes(workload.model)[workload.model.nodes[-1].name]
-        if fault := workload.loss.fault(outputs):
-            raise WorkloadError(fault)
-        if fault := _augmentation_fault(workload):
-            raise WorkloadError(fault)
-        if trained and (fault := _training_fault(workload)):
-            raise WorkloadError(fault)
+        for place, fault in _faults(workload, trained):
+            if fault:
+                raise WorkloadError(fault, place.split("."))
     except RequestError as error:
         error.path = path
         raise
     return workload
+
+
+def _faults(workload: Workload, trained: bool) -> Iterator[tuple[str, str]]:
+    """What may be wrong, with the field that it is about; "" if it is right."""
+    data, count = workload.data, len(workload.model.nodes)
+    many = f"has {count} layers; at most {_MOST_LAYERS} are read"
+    yield "model.nodes", many * (count > _MOST_LAYERS)
+    for name in ("batch_size", "epochs"):
+        value = getattr(workload, name)
+        yield name, f"{name} = {value} must be at least 1" * (value < 1)
+    yield "optimizer", workload.optimizer.fault()
+    yield "schedule", schedule_fault(workload.schedule)
+    if len(data.mean) != len(data.std) or min(data.std, default=0) <= 0:
+        yield "data.std", "data.mean and data.std need the same number of values, std above 0"
+    yield "loss", workload.loss.fault(infer_shapes(workload.model)[workload.model.nodes[-1].name])
+    yield "data.augmentation", _augmentation_fault(workload)
+    yield "model", _training_fault(workload) if trained else ""
 
 
 def _augmentation_fault(workload: Workload) -> str:

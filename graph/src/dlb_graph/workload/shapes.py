@@ -48,23 +48,32 @@ def infer_shapes(model: Model) -> dict[str, Shape]:
         raise ShapeError(
             f"input '{model.input.name}': shape {model.input.shape} needs sizes of at least 1"
         )
-    for node in model.wired():
-        if not node.name or node.name in shapes or "." in node.name or "/" in node.name:
-            raise WorkloadError(
-                f"layer '{node.name}': a name must be unique, not be empty, and hold no '.' or '/'"
-            )
-        for name in node.inputs:
-            if name not in shapes:
-                raise WorkloadError(
-                    f"layer '{node.name}': its input '{name}' is not a layer before it; "
-                    f"before it are {', '.join(shapes)}"
-                )
-        if fault := attributes_fault(node.layer):
-            raise WorkloadError(f"layer '{node.name}': {fault}")
-        shapes[node.name] = _infer(node, [shapes[name] for name in node.inputs], model)
-        _check_tied(node, shapes, model)
-        _check_shared(node, shapes, model)
+    for place, node in enumerate(model.wired()):
+        try:
+            _check_names(node, shapes)
+            shapes[node.name] = _infer(node, [shapes[name] for name in node.inputs], model)
+            _check_tied(node, shapes, model)
+            _check_shared(node, shapes, model)
+        except WorkloadError as error:
+            error.place = ("model", "nodes", place)
+            raise
     return shapes
+
+
+def _check_names(node: Node, shapes: Mapping[str, Shape]) -> None:
+    """Check the name of a node, those of its inputs, and its attributes."""
+    if not node.name or node.name in shapes or "." in node.name or "/" in node.name:
+        raise WorkloadError(
+            f"layer '{node.name}': a name must be unique, not be empty, and hold no '.' or '/'"
+        )
+    for name in node.inputs:
+        if name not in shapes:
+            raise WorkloadError(
+                f"layer '{node.name}': its input '{name}' is not a layer before it; "
+                f"before it are {', '.join(shapes)}"
+            )
+    if fault := attributes_fault(node.layer):
+        raise WorkloadError(f"layer '{node.name}': {fault}")
 
 
 def parameter_shapes(model: Model) -> dict[str, Shape]:

@@ -63,6 +63,6 @@ def earlier_version(base: str, path: Path, to: Path) -> bool:
 def is_workload(path: Path) -> bool:
     """Whether a TOML file is a workload, and not a project's settings. One that cannot be read may be one."""
     try:
-        return "model" in read_toml(path, "workload", 1 << 24, RequestError)
+        return "model" in read_toml(path, "workload", 1 << 24, RequestError, dict)
     except RequestError:
         return True

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from dlb.cli.output import echo, note, print_table
+from dlb.cli.output import echo, json_option, note, show_rows
 from dlb.errors import DlbError, RequestError
 from dlb.proof.certificate import Certificate
 from dlb_ci.changes import changed_files, earlier_version, is_workload
@@ -28,12 +28,14 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--on", multiple=True, metavar="ADAPTER", help="Prove workloads and new files on it.")
 @click.option("--junit", "junit_file", type=FILE, metavar="FILE", help="Write JUnit XML.")
 @click.option("--summary", type=FILE, metavar="FILE", help="Add a summary in Markdown.")
+@json_option
 def changed_command(
     files: tuple[Path, ...],
     base: str,
     on: tuple[str, ...],
     junit_file: Path | None,
     summary: Path | None,
+    as_json: bool,
 ) -> int:
     """Prove the ONNX files and workloads that changed in a git repository.
 
@@ -54,14 +56,10 @@ def changed_command(
                 stream.write(markdown(checked))
     except OSError as error:
         raise RequestError(f"cannot write {error.filename}: {error.strerror}") from None
-    if not checked:
-        echo("No ONNX file and no workload changed.")
-        return 0
-    print_table(
-        ["file", "command", "", "what was found"],
-        [[each.file, each.what, each.word, each.line] for each in checked],
-    )
-    for each in checked:
+    columns = ["file", "command", "result", "what was found"]
+    rows = [[each.file, each.what, each.word, each.line] for each in checked]
+    show_rows("changed", columns, rows, as_json, none="No ONNX file and no workload changed.")
+    for each in () if as_json else checked:
         for reason in each.answer.reasons if each.answer and not each.passed else ():
             echo(f"{each.file}: {reason.strip()}")
     return 1 if {each.word for each in checked} & {"failed", "error"} else 0

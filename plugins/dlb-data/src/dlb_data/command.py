@@ -33,15 +33,16 @@ def list_all(ctx: click.Context, as_json: bool) -> None:
 )
 def fetch(name: str, offline: bool) -> None:
     """Download a data set, verify it, and keep it."""
-    from dlb.data.local import LOCAL, alternative_location
+    from dlb.data.own import own_data, own_kinds
     from dlb.data.registry import data_set
     from dlb.errors import RequestError
     from dlb_data.fetch import fetch as fetch_files
 
-    if name in LOCAL:
+    if name in own_kinds():
+        own = own_data(name)
         raise RequestError(
             f"data of the name '{name}' are your own and are not fetched: data.path of the workload "
-            f"names {LOCAL[name][0]}{alternative_location(name)}"
+            f"names {own.title}{own.alternative}"
         )
     echo(str(fetch_files(data_set(name), report=note, offline=offline)))
 
@@ -50,17 +51,18 @@ def fetch(name: str, offline: bool) -> None:
 @click.argument("name")
 def path(name: str) -> None:
     """Print the folder a data set is in."""
-    from dlb.data.local import LOCAL, alternative_location, find_own
     from dlb.data.locate import find_described
+    from dlb.data.own import own_data, own_kinds
     from dlb.data.registry import data_set
     from dlb.errors import DataError
 
-    if name in LOCAL:
-        folder = find_own(name)
+    if name in own_kinds():
+        own = own_data(name)
+        folder = own.find()
         if folder is None:
             raise DataError(
                 f"data of the name '{name}' are your own: they are where data.path of the workload "
-                f"says, {LOCAL[name][0]}{alternative_location(name)}"
+                f"says, {own.title}{own.alternative}"
             )
     else:
         folder = find_described(data_set(name))

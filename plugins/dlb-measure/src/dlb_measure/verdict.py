@@ -117,11 +117,19 @@ def verdict_of(measurement: Measurement, baseline: int = 0) -> Verdict:
     )
 
 
-def verdict_line(verdict: Verdict) -> str:
-    """The sentence. What is not proven, was not measured or was mostly disturbed comes first."""
+def verdict_line(verdict: Verdict, short: bool = False) -> str:
+    """The sentence. What is not proven, was not measured or was mostly disturbed comes first.
+
+    Args:
+        short: as a title: without intervals, reasons, disturbances and what would have been found.
+    """
     every = verdict.every
     open_ones = [each for each in every if each.proof not in _PROVEN]
-    missing = [f"{each.name} ({each.reason})" for each in every if each.seconds is None]
+    missing = [
+        each.name if short else f"{each.name} ({each.reason})"
+        for each in every
+        if each.seconds is None
+    ]
     begin = "Quick: " if verdict.quick else ""
     if verdict.quick and {each.proof for each in every} == {"unproven"}:
         begin = f"Quick, and not proven beyond {QUICK_CHECKS}. "
@@ -129,10 +137,10 @@ def verdict_line(verdict: Verdict) -> str:
         names = [f"{each.name} ({each.proof})" for each in open_ones]
         begin += f"Not proven: {_joined(names)}. "
     begin += f"Not measured: {_joined(missing)}. " if missing else ""
-    if 2 * verdict.disturbed > verdict.trials:
+    if 2 * verdict.disturbed > verdict.trials and not short:
         begin += f"Other work used the cores in {verdict.disturbed} of {verdict.trials} processes. "
     end = "" if open_ones else _proof(every)
-    return printable(f"{begin}{_compared(verdict)}{end}.")
+    return printable(f"{begin}{_compared(verdict, short)}{end}{'' if short else '.'}")
 
 
 def _proof(every: Sequence[Standing]) -> str:
@@ -144,7 +152,7 @@ def _proof(every: Sequence[Standing]) -> str:
     return "; " + ", ".join(f"{each.name} {each.proof}" for each in every)
 
 
-def _compared(verdict: Verdict) -> str:
+def _compared(verdict: Verdict, short: bool) -> str:
     """Every framework next to the baseline."""
     baseline = verdict.baseline
     measured = [each for each in verdict.others if each.ratio is not None]
@@ -153,33 +161,33 @@ def _compared(verdict: Verdict) -> str:
         if baseline.seconds is None:
             return "Nothing is compared"
         return f"{baseline.name} takes {baseline.seconds * 1e3:,.2f} ms a step"
-    unclear = [each for each in measured if each.word == "unclear"]
+    found = "" if short else _found([each for each in measured if each.word == "unclear"], verdict)
     if len(measured) == 1:
-        return _single(measured[0], verdict, of) + _found(unclear, verdict)
+        return _single(measured[0], verdict, of, short) + found
     standing = [(1.0, f"{baseline.name} 1")]
     for each in measured:
         assert each.ratio is not None
-        said = {"unclear": "; cannot be told apart", "same": "; the same"}.get(str(each.word), "")
-        text = f"{ratio_text(each.ratio.ratio, is_exact(each.ratio))} ({interval_of(each.ratio)}{said})"
-        standing.append((each.ratio.ratio, f"{each.name} {text}"))
+        said = {"unclear": "cannot be told apart", "same": "the same"}.get(str(each.word), "")
+        notes = "; ".join(filter(None, ["" if short else interval_of(each.ratio), said]))
+        text = f"{each.name} {ratio_text(each.ratio.ratio, is_exact(each.ratio))}"
+        standing.append((each.ratio.ratio, f"{text} ({notes})" if notes else text))
     ordered = ", ".join(text for _, text in sorted(standing))
-    return f"Fastest first, in {_of(baseline.name)} {of}: {ordered}{_found(unclear, verdict)}"
+    return f"Fastest first, in {_of(baseline.name)} {of}: {ordered}{found}"
 
 
-def _single(other: Standing, verdict: Verdict, of: str) -> str:
+def _single(other: Standing, verdict: Verdict, of: str, short: bool) -> str:
     """One framework next to the baseline."""
     ratio, name, baseline = other.ratio, other.name, verdict.baseline.name
     assert ratio is not None
-    interval = f"({interval_of(ratio)})"
+    interval = "" if short else f" ({interval_of(ratio)})"
     if other.word == "same":
-        return (
-            f"{name} and {baseline} take the same {of} within {_percent(verdict.margin)} {interval}"
-        )
+        margin = _percent(verdict.margin)
+        return f"{name} and {baseline} take the same {of} within {margin}{interval}"
     if other.word == "unclear":
         if not math.isfinite(ratio.high):
             return f"{name} took {_times(ratio, baseline, of)} in one round, which says little"
-        return f"{name} and {baseline} cannot be told apart {interval}"
-    return f"{name} takes {_times(ratio, baseline, of)} {interval}"
+        return f"{name} and {baseline} cannot be told apart{interval}"
+    return f"{name} takes {_times(ratio, baseline, of)}{interval}"
 
 
 def _times(ratio: Ratio, baseline: str, of: str) -> str:

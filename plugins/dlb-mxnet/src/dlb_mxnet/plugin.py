@@ -33,10 +33,13 @@ class DistSync(Strategy):
             "DMLC_PS_ROOT_PORT": str(request.ports[0]),
             "DMLC_NUM_SERVER": "1",
             "DMLC_NUM_WORKER": str(request.workers),
-            "DMLC_NODE_HOST": request.host,
         }
-        roles = [("worker", rank, {"DLB_MXNET_GPU": str(rank)}) for rank in range(request.workers)]
-        roles += [("scheduler", 0, ZEROED_MEMORY), ("server", 0, ZEROED_MEMORY)]
+        served = {**ZEROED_MEMORY, "DMLC_NODE_HOST": request.host}
+        roles = [
+            ("worker", rank, {"DLB_MXNET_GPU": str(rank), "DMLC_NODE_HOST": request.address(rank)})
+            for rank in range(request.workers)
+        ]
+        roles += [("scheduler", 0, served), ("server", 0, served)]
         return LaunchPlan(
             tuple(
                 Process(role, rank, {**meeting, "DMLC_ROLE": role, "PORT": str(port), **own})

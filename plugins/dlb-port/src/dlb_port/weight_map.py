@@ -15,6 +15,7 @@ import numpy.typing as npt
 from dlb.documents import write_atomically
 from dlb.errors import RequestError
 from dlb_graph.toml_files import read_toml
+from dlb_graph.workload.decoding import decode_as
 from dlb_port.inputs import check_layout
 from dlb_worker.contract import ParameterDescription
 
@@ -192,12 +193,13 @@ def read_map(path: Path, models: Sequence[str]) -> WeightMap:
         RequestError: the file cannot be read or is not TOML; a field is unknown or has the wrong type;
             there is no such model or layout.
     """
-    try:
-        weight_map = msgspec.convert(
-            read_toml(path, "map", _LARGEST_BYTES, RequestError), WeightMap
-        )
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise RequestError(f"not a map: {error}", path=path) from None
+    weight_map = read_toml(
+        path,
+        "map",
+        _LARGEST_BYTES,
+        RequestError,
+        lambda document: decode_as(document, "not a map", WeightMap),
+    )
     for name, model_map in weight_map.models.items():
         if name not in models:
             raise RequestError(

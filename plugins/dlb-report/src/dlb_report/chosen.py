@@ -10,7 +10,7 @@ from dlb import contents
 from dlb.errors import RecordError, UnknownNameError
 from dlb.record import Options
 from dlb.report.plain import plain
-from dlb_measure.verdict import verdict_line, verdict_of
+from dlb_measure.verdict import Verdict, verdict_line, verdict_of
 from dlb_report.blocks import (
     Heading,
     Statement,
@@ -25,8 +25,11 @@ __all__ = [
     "fact_lines",
     "heading_of",
     "heading_of_runs",
-    "workload_title",
+    "title_of",
 ]
+
+#: Letters of a title.
+MOST_TITLE = 300
 
 
 @dataclass(frozen=True)
@@ -126,14 +129,19 @@ class Results:
         return f"{title}, {plain(source, 40)}" if source else title
 
 
-def workload_title(results: Results, measured: Measured) -> str:
-    """The title of the workload that is measured; its name, where no record has a title."""
+def title_of(results: Results, measured: Measured) -> str:
+    """What a measurement says in short, after the title of its workload, or its name if no record has one."""
     cell = measured.measurement.cells[0]
-    for run in results.runs:
-        title = run.record.workload.get("title")
-        if run.record.name == cell.record and isinstance(title, str) and title.strip():
-            return plain(title.strip(), 100)
-    return plain(cell.workload_name, 100)
+    titles = [
+        run.record.workload.get("title") for run in results.runs if run.record.name == cell.record
+    ]
+    known = [each.strip() for each in titles if isinstance(each, str) and each.strip()]
+    line = verdict_line(_verdict(results, measured), short=True)
+    return plain(f"{plain((known or [cell.workload_name])[0], 100)}: {line}", MOST_TITLE)
+
+
+def _verdict(results: Results, measured: Measured) -> Verdict:
+    return verdict_of(measured.measurement, results.place_of_baseline(measured))
 
 
 def heading_of(measured: Measured) -> Heading:
@@ -177,7 +185,7 @@ def answer_of(results: Results) -> str:
     if not results.measured:
         return ""
     last = max(results.measured, key=lambda each: each.measurement.started)
-    line = verdict_line(verdict_of(last.measurement, results.place_of_baseline(last)))
+    line = verdict_line(_verdict(results, last))
     return plain(f"{_where(last.measurement.cells[0].workload_name, last.source)}: {line}", 1000)
 
 

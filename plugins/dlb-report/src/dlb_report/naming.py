@@ -11,7 +11,7 @@ from dlb_measure.results.compared import framework_names
 from dlb_report.charts import STYLES
 from dlb_report.sources import Measured
 
-__all__ = ["Looks", "cell_titles", "labelled", "run_title", "short_titles"]
+__all__ = ["Looks", "cell_titles", "labelled", "run_title"]
 
 #: Longest name in a chart.
 MOST_NAME = 60
@@ -38,14 +38,6 @@ def cell_titles(measured: Measured) -> list[str]:
     """The frameworks of the cells; adapters with what differs, where a framework is there twice."""
     names = framework_names(measured.measurement, versions=True)
     return [plain(name, MOST_NAME) for name in names]
-
-
-def short_titles(measured: Measured) -> list[str]:
-    """The same without versions, where that leaves them apart."""
-    titles = cell_titles(measured)
-    versions = [cell.framework.rpartition(" ")[2] for cell in measured.measurement.cells]
-    short = [title.replace(f" {version}", "") for title, version in zip(titles, versions)]
-    return short if len(set(short)) == len(short) and all(short) else titles
 
 
 def run_title(record: Record) -> str:

@@ -15,13 +15,12 @@ from dlb_measure.results.compared import batches_differ, compared_cells
 from dlb_measure.tables.measurements import CHANGING, counted_rounds
 from dlb_measure.verdict import interval_of, is_exact, ratio_text
 from dlb_report.blocks import Statement
-from dlb_report.naming import cell_titles, labelled, run_title, short_titles
+from dlb_report.naming import cell_titles, labelled, run_title
 from dlb_report.sources import Measured
 
 __all__ = [
     "between_statement",
     "disturbed_text",
-    "headline",
     "joint_status",
     "measurement_statements",
     "run_statements",
@@ -103,8 +102,8 @@ def _ratio(
         margin = f"{measured.measurement.margin:.1%}".replace(".0%", "%")
         figure = f"same within {margin}"
         return Statement(f"{title} is as fast as {other}, within {margin}", figure, times, status)
-    text = f"Which of {title} and {other} is faster is undecided"
-    return Statement(text, "undecided", f"{times}: {unclear_reason(measured, ratio)}", status)
+    text = f"{title} and {other} cannot be told apart"
+    return Statement(text, "unclear", f"{times}: {unclear_reason(measured, ratio)}", status)
 
 
 def disturbed_text(measured: Measured) -> str:
@@ -130,41 +129,6 @@ def unclear_reason(measured: Measured, ratio: Ratio) -> str:
         return f"the interval holds 1; {more}"
     apart = "" if own is None else f", which was {ratio_text(own.ratio)}"
     return f"the ratio is not beyond that of a framework next to itself in the same rounds{apart}"
-
-
-def headline(measured: Measured, baseline: int, workload: str) -> str:
-    """What a measurement found, as a title: ``LeNet-5: TensorFlow takes 0.70 of PyTorch's time``."""
-    names = short_titles(measured)
-    every = compared_cells(measured.measurement, baseline)
-    found = [each for each in every if each.ratio is not None and each.word is not None]
-    other, parts = names[baseline], list[str]()
-    for each in found[:3]:
-        assert each.ratio is not None
-        name, times = names[each.cell], ratio_text(each.ratio.ratio)
-        taken = times if each.ratio.ratio < 1 else f"{times} times"
-        began = any(" takes " in part for part in parts)
-        if each.word == "unclear":
-            parts.append(
-                f"{name} undecided" if parts else f"undecided whether {name} or {other} is faster"
-            )
-        elif each.word == "same":
-            parts.append(f"{name} is as fast as {other}")
-        elif began:
-            parts.append(f"{name} {taken}")
-        else:
-            parts.append(
-                f"{name} takes {times} {'of' if each.ratio.ratio < 1 else 'times'} {other}'s time"
-            )
-    if len(found) > 3:
-        parts.append(f"{len(found) - 3} more below")
-    if not parts:
-        seconds = [(names[each.cell], each.seconds) for each in every if each.seconds is not None]
-        parts = [f"{name} takes {value * 1e3:,.2f} ms a step" for name, value in seconds[:3]]
-    places = [each.cell for each in found] + [baseline]
-    status = joint_status(*(measured.proof_of(place) for place in places))
-    doubt = "" if status in ("proven", "within rounding") else f" ({status})"
-    said = ", ".join(parts) or "no steady state was found"
-    return f"{workload}: {said}{doubt}"
 
 
 def between_statement(first: Measured, second: Measured, pair: Pair) -> Statement:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlb_report.blocks import Section
-from dlb_report.chosen import Results, Summed, answer_of, fact_lines, workload_title
+from dlb_report.chosen import Results, Summed, answer_of, fact_lines, title_of
 from dlb_report.proof_sections import audit_section, proof_section, provenance_section
 from dlb_report.resources import resources_section
 from dlb_report.sections import (
@@ -21,7 +21,7 @@ from dlb_report.sections import (
     summary_parts,
 )
 from dlb_report.step_sections import peak_section, steps_section
-from dlb_report.summary import headline, runs_headline
+from dlb_report.summary import runs_headline
 from dlb_report.throughput import throughput_section
 from dlb_report.training import training_section
 
@@ -134,9 +134,7 @@ def whole_report(results: Results, title: str = "") -> Report:
 def _title(results: Results, summary: Sequence[Summed]) -> str:
     """What was found: by the last measurement, by two folders, or by a command without rounds."""
     if results.measured and not results.several:
-        measured = results.measured[0]
-        baseline = results.place_of_baseline(measured)
-        return headline(measured, baseline, workload_title(results, measured))
+        return title_of(results, results.measured[0])
     if any(folders_compared(results)) and summary[0].statements:
         return summary[0].statements[0].text
     if len(results.commands) == 1:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli.options import OUT
-from dlb.cli.output import Group, echo, json_option, note, print_json, print_table
+from dlb.cli.output import (
+    Group,
+    echo,
+    interrupted,
+    json_option,
+    note,
+    print_json,
+    print_table,
+    show_rows,
+)
 
 if TYPE_CHECKING:
     from dlb.report.table import Table
@@ -60,11 +69,7 @@ def list_command(as_json: bool) -> None:
             rows.append([name, f"cannot be used: {error}", ""])
             continue
         rows.append([name, study.title, study.source])
-    columns = ["study", "title", "source"]
-    if as_json:
-        print_json({"studies": [dict(zip(columns, row)) for row in rows]})
-    else:
-        print_table(columns[:2], [row[:2] for row in rows])
+    show_rows("studies", ["study", "title", "source"], rows, as_json, shown=2)
 
 
 @study_command.command("show")
@@ -222,10 +227,7 @@ def run_command(
         _show(form, study, result.tables, result.reasons, footnotes)
         note(f"Sweep: sweeps/{result.sweeps[0].sweep.name}.json")
     if result.interrupted:
-        from dlb.cli import INTERRUPTED
-
-        note("dlb: interrupted; the same command goes on with what has ended, no process is left")
-        return INTERRUPTED
+        return interrupted("the same command goes on with what has ended")
     return 0 if result.passed else 1
 
 

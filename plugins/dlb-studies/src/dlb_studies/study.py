@@ -12,6 +12,7 @@ import msgspec
 
 from dlb.errors import RequestError
 from dlb_graph.toml_files import read_toml
+from dlb_graph.workload.decoding import decode_as
 from dlb_measure.plan import Plan
 
 __all__ = [
@@ -188,11 +189,13 @@ def read(path: Path) -> Study:
     Raises:
         RequestError: it cannot be read, is not a study, or its published files are not there.
     """
-    document = read_toml(path, "study", _LARGEST_BYTES, RequestError)
-    try:
-        study = msgspec.convert(document, Study)
-    except msgspec.ValidationError as error:
-        raise RequestError(f"not a study: {error}", path=path) from None
+    study = read_toml(
+        path,
+        "study",
+        _LARGEST_BYTES,
+        RequestError,
+        lambda document: decode_as(document, "not a study", Study),
+    )
     if fault := _fault(study):
         raise RequestError(f"not a study: {fault}", path=path)
     for published in study.published:

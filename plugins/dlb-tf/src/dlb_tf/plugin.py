@@ -23,7 +23,8 @@ class MultiWorkerMirrored(Strategy):
 
     def plan(self, request: PlanRequest) -> LaunchPlan:
         """One process for each worker, with a port of its own that all the others know."""
-        workers = [f"{request.host}:{port}" for port in request.ports[: request.workers]]
+        ports = request.ports[: request.workers]
+        workers = [f"{request.address(rank)}:{port}" for rank, port in enumerate(ports)]
 
         def environment(rank: int) -> dict[str, str]:
             task = {"type": "worker", "index": rank}

@@ -29,9 +29,12 @@ class DDP(Strategy):
             "MASTER_PORT": str(request.ports[0]),
             "DLB_TORCH_BACKEND": "nccl" if request.device == "cuda" else "gloo",
         }
-        ranks = range(request.workers)
+        own = [
+            {"LOCAL_RANK": str(rank), "DLB_TORCH_ADDRESS": request.address(rank)}
+            for rank in range(request.workers)
+        ]
         return LaunchPlan(
-            tuple(Process("worker", rank, {**meeting, "LOCAL_RANK": str(rank)}) for rank in ranks)
+            tuple(Process("worker", rank, {**meeting, **each}) for rank, each in enumerate(own))
         )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +23,8 @@ from dlb_worker.placement import Placement
 
 #: Longer than the supervisor waits for a dead or stuck peer, so that it is the one to decide.
 TIMEOUT = timedelta(minutes=10)
+#: Asks Linux for the address of an interface: netdevice(7).
+SIOCGIFADDR = 0x8915
 
 
 class DDPSession(StrategySession):
@@ -38,6 +41,10 @@ class DDPSession(StrategySession):
         backend = os.environ["DLB_TORCH_BACKEND"]
         if backend == "nccl":
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+        # Otherwise gloo takes the address of the host's name, which other hosts may not reach.
+        interface = interface_of(os.environ["DLB_TORCH_ADDRESS"])
+        if interface:
+            os.environ.setdefault(f"{backend.upper()}_SOCKET_IFNAME", interface)
         dist.init_process_group(
             backend, init_method="env://", rank=rank, world_size=workers, timeout=TIMEOUT
         )
@@ -52,6 +59,20 @@ class DDPSession(StrategySession):
 
     def leave(self) -> None:
         dist.destroy_process_group()
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has an IPv4 address; empty if none has it, or the system does not tell."""
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            # An interface without an address is an error; the answer has it after the name and its family.
+            with suppress(OSError):
+                answer = fcntl.ioctl(asking, SIOCGIFADDR, name.encode().ljust(256, b"\0"))
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
+    return ""
 
 
 class FSDPSession(DDPSession):

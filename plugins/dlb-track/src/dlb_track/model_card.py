@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dlb import documents
-from dlb.data.local import LOCAL
+from dlb.data.own import own_data, own_kinds
 from dlb.data.registry import data_sets
 from dlb.errors import RecordError, RequestError
 from dlb.proof.certificate import with_variant
@@ -106,7 +106,7 @@ def _task(record: Record) -> str:
 def _data_title(record: Record) -> str:
     name = record.data.get("name", "unknown")
     known = data_sets().get(name)
-    return text(known.title if known else LOCAL[name][0] if name in LOCAL else name)
+    return text(known.title if known else own_data(name).title if name in own_kinds() else name)
 
 
 def _markdown(

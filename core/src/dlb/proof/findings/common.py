@@ -13,7 +13,6 @@ __all__ = [
     "FeatureMissing",
     "Missing",
     "NotFinite",
-    "Note",
     "ShapeMismatch",
     "StepsCompared",
     "StructureDifference",
@@ -66,12 +65,6 @@ class FeatureMissing(Cause, frozen=True, kw_only=True):
 
     feature: str
     because: tuple[str, ...] = ()
-
-
-class Note(Cause, frozen=True, kw_only=True):
-    """A sentence of a document of format 1, which no field holds."""
-
-    text: str
 
 
 class StructureDifference(Part, frozen=True, kw_only=True):

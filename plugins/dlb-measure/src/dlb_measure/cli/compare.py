@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlb.cli.output import echo, json_option, print_json, print_table
+from dlb.cli.options import ANSWERED, with_options
+from dlb.cli.output import echo, print_answer, print_json, print_table
 from dlb_measure.cli.rounds import share_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ __all__ = ["compare_command"]
     help="Exit with 1 if something is slower by more than this, such as 5%.",
 )
 @click.option("--force", is_flag=True, help="Compare measurements of two machines all the same.")
-@json_option
+@with_options(ANSWERED)
 def compare_command(
     results: tuple[Path, ...],
     baseline: str | None,
@@ -72,16 +73,11 @@ def _read(path: Path) -> Measurement:
 def _within(
     measurement: Measurement, baseline: str | None, limit: float | None, as_json: bool
 ) -> int:
-    from dlb_measure.cli.measurements import measurement_document, print_measurement
+    from dlb_measure.cli.measurements import show_measurement
     from dlb_measure.results.compared import compared_cells, find_cell
-    from dlb_measure.verdict import verdict_line, verdict_of
 
     place = find_cell(measurement, baseline or "")
-    if as_json:
-        print_json(measurement_document(measurement, place))
-    else:
-        print_measurement(measurement, place)
-        echo(f"\n{verdict_line(verdict_of(measurement, place))}")
+    show_measurement(measurement, as_json, place)
     ratios = [each.ratio for each in compared_cells(measurement, place) if each.ratio is not None]
     return _status(ratios, limit)
 
@@ -115,16 +111,18 @@ def _between(
     if not rows:
         raise RequestError("the two measurements have no adapter with the same variant in common")
     others = [*differ, *differences(first, second)]
+    said = [f"{row[0]} {row[1]} ({'; '.join(filter(None, row[2:]))})" for row in rows]
+    answer = f"In times before: {', '.join(said)}."
     if as_json:
-        print_json(
-            {"first": first.name, "second": second.name, "compared": compared, "differ": others}
-        )
+        document = {"answer": answer, "first": first.name, "second": second.name}
+        print_json({**document, "compared": compared, "differ": others})
     else:
         columns = ["adapter", "times before", "interval", ""]
         print_table(columns, rows, f"{second.name} next to {first.name}", right=columns[1:2])
         for line in others:
             echo(f"Also different: {line}")
         echo("The two were measured at other times: what drifted in between is in the ratios")
+        print_answer(answer)
     return _status(ratios, limit)
 
 

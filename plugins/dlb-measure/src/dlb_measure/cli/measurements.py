@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dlb.cli.output import echo, show_table
+from dlb.cli.output import echo, print_answer, print_json, show_table
 from dlb_measure.comparison import own_ratio
 from dlb_measure.results.compared import compared_cells
 from dlb_measure.results.measurement import Measurement
@@ -14,7 +14,7 @@ from dlb_measure.tables.measurements import measurement_lines, measurement_table
 from dlb_measure.tables.work import work_document, work_lines, work_table
 from dlb_measure.verdict import verdict_line, verdict_of
 
-__all__ = ["measurement_document", "print_measurement"]
+__all__ = ["measurement_document", "print_measurement", "show_measurement"]
 
 
 def measurement_document(measurement: Measurement, baseline: int = 0) -> dict[str, Any]:
@@ -28,6 +28,15 @@ def measurement_document(measurement: Measurement, baseline: int = 0) -> dict[st
     document["own_ratio"] = None if own is None else msgspec.to_builtins(own)
     document["work"] = work_document(measurement)
     return document
+
+
+def show_measurement(measurement: Measurement, as_json: bool, baseline: int = 0) -> None:
+    """Print a measurement and its answer, or its document."""
+    if as_json:
+        print_json(measurement_document(measurement, baseline))
+    else:
+        print_measurement(measurement, baseline)
+        print_answer(verdict_line(verdict_of(measurement, baseline)))
 
 
 def print_measurement(measurement: Measurement, baseline: int = 0) -> None:

@@ -92,7 +92,7 @@ def show_command(name: str, folder: Path, condition: str, as_json: bool) -> None
     """
     from dlb.cli.show import show_record
     from dlb.errors import RequestError
-    from dlb_measure.cli.measurements import measurement_document, print_measurement
+    from dlb_measure.cli.measurements import show_measurement
     from dlb_measure.results.index import open_index
     from dlb_measure.results.measurement import read as read_measurement
 
@@ -108,11 +108,7 @@ def show_command(name: str, folder: Path, condition: str, as_json: bool) -> None
     if found[0]["kind"] == "run":
         show_record(path, as_json)
         return
-    measurement = read_measurement(path)
-    if as_json:
-        print_json(measurement_document(measurement))
-    else:
-        print_measurement(measurement)
+    show_measurement(read_measurement(path), as_json)
 
 
 @results_command.command("target")

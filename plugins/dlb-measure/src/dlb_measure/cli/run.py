@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlb.cli import INTERRUPTED
 from dlb.cli.options import (
     DETAILS,
     OUT,
@@ -16,7 +15,7 @@ from dlb.cli.options import (
     workload_argument,
     workload_options,
 )
-from dlb.cli.output import echo, note, print_json
+from dlb.cli.output import interrupted, note, print_answer, print_json
 from dlb_measure.cli.rounds import QUICK, ROUNDS, plan_of
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ QUICK_ADAPTERS = 2
 @workload_options("run")
 @with_options([*ROUNDS, QUICK, DETAILS])
 @OUT
-def run_command(asked: Asked, as_json: bool, details: bool, **options: Any) -> int:
+def run_command(asked: Asked, as_json: bool, **options: Any) -> int:
     """Train WORKLOAD on adapters, time it, export it, and prove that the same model ran.
 
     WORKLOAD is a name (see: dlb list workloads), a .toml file, or an .onnx file, which is trained
@@ -55,7 +54,7 @@ def run_command(asked: Asked, as_json: bool, details: bool, **options: Any) -> i
     request = resolver.resolve(asked.settings, asked.find)
     if plan is not None and plan.quick and not asked.adapters:
         request = replace(request, environments=request.environments[:QUICK_ADAPTERS])
-    outcome = _run_and_measure(request, plan, other_work.cores(), as_json, details)
+    outcome = _run_and_measure(request, plan, other_work.cores(), as_json)
     measurement = outcome.measurement
     if as_json:
         document = outcome_document(outcome)
@@ -63,26 +62,20 @@ def run_command(asked: Asked, as_json: bool, details: bool, **options: Any) -> i
             document["measurement"] = measurement_document(measurement)
         print_json(document)
     else:
-        echo(f"\n{outcome.answer().line}")
+        print_answer(outcome.answer().line)
     if outcome.interrupted or (measurement is not None and measurement.ended == "interrupted"):
-        note("dlb: interrupted; finished records and trials are kept, no process is left")
-        return INTERRUPTED
+        return interrupted("finished records and trials are kept")
     sound = measurement is None or all(trial.sound for trial in measurement.trials)
     return 0 if outcome.passed and sound else 1
 
 
 def _run_and_measure(
-    request: Request,
-    plan: Plan | None,
-    other_cores: float,
-    as_json: bool,
-    details: bool,
+    request: Request, plan: Plan | None, other_cores: float, as_json: bool
 ) -> Outcome:
     """Run, then measure in rounds; unless a document is asked for, print each result when it is known.
 
     Args:
         other_cores: that other processes use now.
-        details: print each check, even if all passed.
     """
     from dlb.cli.tables import print_outcome
     from dlb.execution import kept_proofs
@@ -113,7 +106,7 @@ def _run_and_measure(
         outcome = run(request, reporter, key=key)
         if not as_json:
             with reporter.results():
-                print_outcome(outcome, details)
+                print_outcome(outcome)
         ran = any(each.timing is not None for each in outcome.records if each.failure is None)
         if plan is not None and ran and not outcome.interrupted:
             outcome.measurement = measure(request, outcome, plan, reporter)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli.options import OUT, Asked, with_options, workload_argument, workload_options
-from dlb.cli.output import echo, note, print_json, print_table
+from dlb.cli.output import note, print_json, print_table
 from dlb_measure.cli.rounds import ROUNDS, plan_of
 from dlb_measure.cli.sweep import DRY_RUN, run_cells, status_of
 
@@ -64,7 +64,7 @@ def scale_command(
     cores divided by the largest number of workers.
     """
     from dlb.provenance import available_cores
-    from dlb_measure.cli.sweep_tables import estimate_line, matrix_document, print_matrix
+    from dlb_measure.cli.sweep_tables import estimate_line, show_costs
     from dlb_measure.estimate import estimate
     from dlb_measure.matrix import Matrix
     from dlb_measure.scale import scale_cells, scale_rows, strategies_of
@@ -88,12 +88,8 @@ def scale_command(
     )
     matrix = Matrix(cells)
     estimates = estimate([cell.request for cell in cells], plan)
-    if dry_run and as_json:
-        print_json(matrix_document(matrix, estimates, plan))
-    elif dry_run:
-        print_matrix(matrix, estimates, plan)
     if dry_run:
-        return 0
+        return show_costs(matrix, estimates, plan, as_json)
     if most > cores:
         note(f"dlb: {most} workers share {cores} cores: speed-ups say little")
     note(f"dlb: {estimate_line(matrix, estimates, plan)}")
@@ -140,8 +136,8 @@ def _document(swept: Swept, rows: Sequence[ScaleRow]) -> dict[str, Any]:
 
 
 def _print(swept: Swept, rows: Sequence[ScaleRow]) -> None:
-    from dlb_measure.cli.sweep_tables import status_text
-    from dlb_measure.tables.measurements import interval_text, measurement_lines
+    from dlb_measure.cli.sweep_tables import print_end, status_text
+    from dlb_measure.tables.measurements import interval_text
 
     def ratio_cells(ratio: Ratio | None) -> list[str]:
         return ["-", ""] if ratio is None else [f"{ratio.ratio:.2f}", interval_text(ratio)]
@@ -168,11 +164,4 @@ def _print(swept: Swept, rows: Sequence[ScaleRow]) -> None:
     done = 0 if measurement is None else len({each.round for each in measurement.trials})
     title = f"{rows[0].result.workload}: {done} rounds of new processes, 95% intervals"
     print_table(columns, shown, title, right=numbers)
-    for row in rows:
-        if row.result.failure is not None:
-            name = f"{row.result.adapter}, {row.strategy or 'no strategy'}, {row.workers} workers"
-            echo(f"{name} failed: {row.result.failure.line}")
-    if measurement is not None:
-        for line in measurement_lines(measurement):
-            echo(line)
-    echo(f"Sweep: sweeps/{swept.sweep.name}.json")
+    print_end(swept)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlb.cli import INTERRUPTED
 from dlb.cli.options import OUT, Asked, with_options, workload_argument, workload_options
-from dlb.cli.output import note, print_json
+from dlb.cli.output import interrupted, note, print_json
 from dlb.settings import AXES, in_command
 from dlb_measure.cli.rounds import ROUNDS, plan_of
 
@@ -130,22 +129,12 @@ def show_matrix(
     executor: str,
 ) -> int:
     """Tell what the cells of a matrix cost, and run them unless that was all."""
-    from dlb_measure.cli.sweep_tables import (
-        estimate_line,
-        matrix_document,
-        print_matrix,
-        print_swept,
-        swept_document,
-    )
+    from dlb_measure.cli.sweep_tables import estimate_line, print_swept, show_costs, swept_document
     from dlb_measure.estimate import estimate
 
     estimates = estimate([cell.request for cell in matrix.cells], plan)
     if dry_run:
-        if as_json:
-            print_json(matrix_document(matrix, estimates, plan))
-        else:
-            print_matrix(matrix, estimates, plan)
-        return 0
+        return show_costs(matrix, estimates, plan, as_json)
     if executor:
         swept = run_elsewhere(matrix, plan, executor)
     else:
@@ -199,6 +188,5 @@ def run_groups(
 def status_of(swept: Swept) -> int:
     """The exit status."""
     if swept.interrupted:
-        note("dlb: interrupted; the same command goes on with what has ended, no process is left")
-        return INTERRUPTED
+        return interrupted("the same command goes on with what has ended")
     return 0 if swept.passed else 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from dlb.cli.output import Detail, detail, line_writer, note
 from dlb.printable import printable
 from dlb.progress import Lines as PhaseLines
 from dlb.progress import Silent
@@ -105,11 +105,12 @@ def sweep_reporter(
         titles: of each cell, in words.
         groups: how many cells each group has; all are one if empty.
         kind: what a title names.
-        phases: whether plain lines tell the phases of each proof, too.
+        phases: whether plain lines tell the phases of each proof, too, as with ``-v``.
     """
     left = TimeLeft(estimates, plan, groups or [len(titles)])
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield Lines(titles, left, kind, PhaseLines() if phases else Silent())
+    if write := line_writer():
+        phases = phases or detail() >= Detail.PHASES
+        yield Lines(titles, left, kind, PhaseLines(write) if phases else Silent())
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
@@ -177,7 +178,7 @@ class Lines(Silent):
         self.say(f"{text}; about {duration(seconds)} left")
 
     def say(self, text: str) -> None:
-        print(printable(text), file=sys.stderr, flush=True)
+        note(text)
 
 
 class Counted(Silent):
@@ -192,8 +193,7 @@ class Counted(Silent):
     def cell_ended(self, place: int, ended: Record | None) -> None:
         self.done += 1
         word = "done" if ended is not None and ended.failure is None else "failed"
-        line = f"{self.done} of {self.waiting}: {self.titles[place]}: {word}"
-        print(printable(line), file=sys.stderr, flush=True)
+        note(f"{self.done} of {self.waiting}: {self.titles[place]}: {word}")
 
 
 class Live(Lines):

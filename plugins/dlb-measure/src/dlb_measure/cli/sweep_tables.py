@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from dlb.cli.output import echo, print_table
+from dlb.cli.output import Detail, detail, echo, print_answer, print_json, print_table, say
 from dlb.provenance import machine_facts
 from dlb.settings import in_command
 from dlb_measure.cli.measurements import measurement_document
@@ -19,13 +19,16 @@ from dlb_measure.plan import Plan
 from dlb_measure.results.compared import batches_differ
 from dlb_measure.sweeping import CellResult, Swept
 from dlb_measure.tables.measurements import interval_text, measurement_lines
+from dlb_measure.verdict import verdict_line, verdict_of
 
 __all__ = [
     "estimate_line",
     "matrix_document",
+    "print_end",
     "print_matrix",
     "print_swept",
     "result_document",
+    "show_costs",
     "status_text",
     "swept_document",
     "varied_columns",
@@ -55,6 +58,17 @@ def estimate_line(matrix: Matrix, estimates: Sequence[Estimate], plan: Plan | No
     return f"{', '.join(parts)}: about {duration(total_seconds(estimates, plan))}{rough}"
 
 
+def show_costs(
+    matrix: Matrix, estimates: Sequence[Estimate], plan: Plan | None, as_json: bool
+) -> int:
+    """All that ``--dry-run`` does; its exit status."""
+    if as_json:
+        print_json(matrix_document(matrix, estimates, plan))
+    else:
+        print_matrix(matrix, estimates, plan)
+    return 0
+
+
 def print_matrix(matrix: Matrix, estimates: Sequence[Estimate], plan: Plan | None) -> None:
     """Print every cell with what it will cost."""
     names, varied = varied_columns([dict(cell.varied) for cell in matrix.cells])
@@ -78,7 +92,7 @@ def print_matrix(matrix: Matrix, estimates: Sequence[Estimate], plan: Plan | Non
         echo(line)
     for line in memory_lines(matrix.cells, estimates):
         echo(line)
-    echo(estimate_line(matrix, estimates, plan))
+    say(estimate_line(matrix, estimates, plan))
 
 
 def memory_lines(cells: Sequence[SweepCell], estimates: Sequence[Estimate]) -> list[str]:
@@ -142,22 +156,42 @@ def print_swept(swept: Swept, matrix: Matrix, baseline: int = 0) -> None:
             "times: the time of a sample next to that of the first cell without a ratio. Cells ran by an "
             "executor, at other times and perhaps on other machines: what differs there is in the ratios"
         )
-    for each in results:
-        if each.failure is not None:
-            what = ", ".join([each.adapter, *words_of(each.varied)])
-            echo(f"{what} failed: {each.failure.line}")
     for line in _left_out(matrix):
         echo(line)
-    if measurement is not None:
-        for line in measurement_lines(measurement):
-            echo(line)
+    print_end(swept, baseline)
+
+
+def print_end(swept: Swept, baseline: int = 0) -> None:
+    """Print what failed, what a reader must know of the trials, and the answer; with ``-v`` each proof."""
+    from dlb.cli.tables import print_certificate
+
+    for each in swept.results(baseline):
+        what = ", ".join([each.adapter, *words_of(each.varied)])
+        if each.record is not None and each.record.certificate and detail() >= Detail.PHASES:
+            echo(f"\n{what}")
+            print_certificate(each.record.certificate)
+        if each.failure is not None:
+            say(f"{what} failed: {each.failure.line}")
+    for line in measurement_lines(swept.measurement) if swept.measurement else ():
+        echo(line)
     echo(f"Sweep: sweeps/{swept.sweep.name}.json")
+    print_answer(swept_answer(swept, baseline))
+
+
+def swept_answer(swept: Swept, baseline: int) -> str:
+    """The sentence that answers: who takes how much of whose time; without rounds, how much is proven."""
+    if swept.measurement is not None:
+        place = swept.baseline_place(baseline) or 0
+        return verdict_line(verdict_of(swept.measurement, place))
+    proven = sum(each is not None and each.proof == "proven" for each in swept.records)
+    return f"{proven} of {len(swept.records)} cells proven; not measured in rounds."
 
 
 def swept_document(swept: Swept, baseline: int = 0) -> dict[str, Any]:
     """The document of ``--json``."""
     measurement = swept.measurement
     return {
+        "answer": swept_answer(swept, baseline),
         "sweep": swept.sweep.name,
         "cells": [result_document(each) for each in swept.results(baseline)],
         "measurement": None

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlb.cli import INTERRUPTED
 from dlb.cli.options import OUT, Asked, with_options, workload_argument, workload_options
-from dlb.cli.output import echo, note, print_json
+from dlb.cli.output import echo, interrupted, line_writer, note, print_answer, print_json
 from dlb_measure.cli.rounds import ROUNDS, plan_of
 
 if TYPE_CHECKING:
@@ -67,15 +66,15 @@ def _tune(plan: Plan, asked: Asked, as_json: bool) -> int:
     )
     note(f"dlb: {len(tried)} ways next to the default")
     try:
-        with make_reporter([adapter]) as reporter:
+        with make_reporter([adapter], line_writer()) as reporter:
             tuned = tune(request, tried, plan, reporter)
     except KeyboardInterrupt:
-        note("dlb: interrupted; finished records and trials are kept, no process is left")
-        return INTERRUPTED
+        return interrupted("finished records and trials are kept")
     command = _command(tuned.best, asked.workload, adapter)
     if as_json:
         print_json(
             {
+                "answer": _answer(tuned, command),
                 "best": settings_of(tuned.best),
                 "command": command,
                 "measurement": tuned.measurement and tuned.measurement.name,
@@ -88,20 +87,18 @@ def _tune(plan: Plan, asked: Asked, as_json: bool) -> int:
     else:
         for measurement in filter(None, (tuned.measurement, tuned.final)):
             print_measurement(measurement)
-        _print_end(tuned, command)
+        for way, reason in tuned.left_out:
+            echo(f"Left out: {_text(way)}: {reason}")
+        print_answer(_answer(tuned, command))
     return 0 if tuned.measurement is not None else 1
 
 
-def _print_end(tuned: Tuned, command: str) -> None:
-    for way, reason in tuned.left_out:
-        echo(f"Left out: {_text(way)}: {reason}")
+def _answer(tuned: Tuned, command: str) -> str:
     if tuned.measurement is None:
-        echo("The default was not proven, so nothing was measured")
-    elif _text(tuned.best) == "the default":
-        echo("Nothing is faster than the default")
-    else:
-        echo(f"Fastest: {_text(tuned.best)}")
-        echo(f"    {command}")
+        return "The default was not proven, so nothing was measured"
+    if _text(tuned.best) == "the default":
+        return "Nothing is faster than the default"
+    return f"Fastest: {_text(tuned.best)}\n    {command}"
 
 
 def _text(way: Way) -> str:

@@ -278,7 +278,7 @@ def read(path: Path) -> Measurement:
         RecordError: the file cannot be read, is not a measurement, or has a later format; or it claims another
             proof than its record.
     """
-    measurement = documents.read(path, "measurement", {FORMAT: documents.decoder(Measurement)})
+    measurement = documents.read(path, "measurement", FORMAT, Measurement)
     cells = tuple(_with_proof(cell, path) for cell in measurement.cells)
     return msgspec.structs.replace(measurement, cells=cells)
 

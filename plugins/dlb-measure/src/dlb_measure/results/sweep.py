@@ -105,7 +105,7 @@ def read(path: Path) -> Sweep:
     Raises:
         RecordError: the file cannot be read, is not a sweep, or has a later format.
     """
-    return documents.read(path, "sweep", {FORMAT: documents.decoder(Sweep)})
+    return documents.read(path, "sweep", FORMAT, Sweep)
 
 
 def find_unfinished(folder: Path, key: str) -> Sweep | None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dlb.cli.options import WORKERS, find_environments, option, with_options
-from dlb.cli.output import echo, note, print_json
+from dlb.cli.output import note, print_answer, print_json
 from dlb_port.cli.inputs import BATCHES, INPUTS, input_spec
 
 __all__ = ["capture_command"]
@@ -75,5 +75,6 @@ def capture_command(file: Path, model: str, **options: Any) -> int:
         )
     else:
         print_certificate(port.certificate)
-        echo(f"{file}: {size / 1e6:.1f} MB; compare a port with: dlb port --against {file}")
+        line = f"{file}: {size / 1e6:.1f} MB; compare a port with: dlb port --against {file}"
+        print_answer(line if port.proven else f"{line}; but {port.answer().line}")
     return 0 if port.proven else 1

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from dlb.cli.options import CERTIFICATE, option
-from dlb.cli.output import echo, json_option, print_json
+from dlb.cli.options import ANSWERED, CERTIFICATE, option, with_options
+from dlb.cli.output import echo, print_answer, print_json
 from dlb_port.cli.inputs import ARRAYS
 
 __all__ = ["diff_command"]
@@ -26,7 +26,7 @@ __all__ = ["diff_command"]
 )
 @option("seed")
 @CERTIFICATE
-@json_option
+@with_options(ANSWERED)
 def diff_command(
     first: str,
     second: str,
@@ -55,6 +55,7 @@ def diff_command(
     status = compared.status(compared.checks[0].adapter)
     if as_json:
         document = {
+            "answer": f"{compared.workload}: {status}",
             "proven": status == "proven",
             "proof": status,
             "files": [first, second],
@@ -68,5 +69,5 @@ def diff_command(
         for result in compared.checks:
             if result.verdict == "passed" and result.findings:
                 echo(f"{result.check}: {describe(result)}")
-        echo(f"{compared.workload}: {status}")
+        print_answer(f"{compared.workload}: {status}")
     return 0 if compared.agrees else 1

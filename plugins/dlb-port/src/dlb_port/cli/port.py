@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlb.cli.options import CERTIFICATE, WORKERS, find_environments, option, with_options
-from dlb.cli.output import echo, note, print_json, print_table
+from dlb.cli.output import note, print_answer, print_json, print_table, say
 from dlb_port.cli.inputs import BATCHES, INPUTS, input_spec
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ def port_command(**options: Any) -> int:
         print_json(document(port, models))
     else:
         print_certificate(port.certificate)
+        print_answer(port.answer().line)
     return 0 if port.agrees else 1
 
 
@@ -176,7 +177,7 @@ def print_matching(port: Port) -> None:
         columns = [port.reference, name, "shape", "carried as", "found"]
         print_table(columns, rows, "Weights")
     for line in port.undecided:
-        echo(f"not decided: {line}")
+        say(f"not decided: {line}")
 
 
 def document(port: Port, models: dict[str, str]) -> dict[str, Any]:
@@ -186,6 +187,7 @@ def document(port: Port, models: dict[str, str]) -> dict[str, Any]:
     from dlb_port.weight_map import Entry
 
     return {
+        "answer": port.answer().line,
         "proven": port.proven,
         "models": models,
         "reference": port.reference,

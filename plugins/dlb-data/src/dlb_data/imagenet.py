@@ -23,9 +23,9 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from dlb.data.content import read_content
-from dlb.data.images import ENDINGS, ImageFile, image_source
 from dlb.data.source import ModelSignature, Source
 from dlb.errors import DataError, RequestError
+from dlb_data.images import ENDINGS, ImageFile, image_source
 
 __all__ = ["DEVKIT", "SYNSETS", "TRAIN", "VALIDATION", "read_training", "read_validation"]
 
@@ -183,7 +183,7 @@ def _wordnet_ids(devkit: Path, meta: bytes) -> dict[int, str]:
     except ImportError:
         raise RequestError(
             f"reading {devkit} needs SciPy; install it next to dlb-core: pip install "
-            f"'dlb-core[imagenet]', or put {SYNSETS} there"
+            f"'dlb-core[images]', or put {SYNSETS} there"
         ) from None
     try:
         synsets = loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]

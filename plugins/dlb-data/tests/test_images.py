@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 from scipy.io import savemat
-from test_data_local import classifier
+from test_own_data import classifier
 from tiny_data import link, pack
 
 from dlb.data.augmentation import CropBox, crop_box, draw_resized_crops
 from dlb.data.batches import draw_sample_schedule, sample_order
-from dlb.data.imagenet import DEVKIT, SYNSETS, TRAIN, VALIDATION
-from dlb.data.images import ImageFile, decode, resize_crops
+from dlb.data.resizing import resize_crops
 from dlb.errors import DataError, RequestError
 from dlb.samples import Splits, open_split, write_samples
+from dlb_data.imagenet import DEVKIT, SYNSETS, TRAIN, VALIDATION
+from dlb_data.images import ImageFile, decode
 from dlb_graph.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -417,7 +418,7 @@ def test_tars_inside_tars_are_where_they_are_said_to_be(tmp_path: Path) -> None:
             expected = inner.extractfile("n01443537_2.JPEG")
             assert expected is not None
             content = expected.read()
-    from dlb.data.imagenet import _stamp, _training
+    from dlb_data.imagenet import _stamp, _training
 
     _, files, _ = _training(tmp_path / TRAIN, _stamp(tmp_path / TRAIN))
     (found,) = (file for file in files if file.name == "n01443537_2.JPEG")

@@ -11,69 +11,52 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlb.data import imagenet, text
-from dlb.data.arrays import read_idx_pair, read_npz
+from dlb.data import text
 from dlb.data.content import sha256_of
-from dlb.data.folder import class_names, read_folder
-from dlb.data.locate import own_folders
+from dlb.data.own import OwnData
 from dlb.data.source import ModelSignature, Source, split_every_tenth
 from dlb.errors import DataError, RequestError
+from dlb_data import imagenet
+from dlb_data.arrays import read_idx_pair, read_npz
+from dlb_data.folder import class_names, read_folder
 
 if TYPE_CHECKING:
     from dlb_graph.workload import Data
 
-__all__ = ["LOCAL", "alternative_location", "find_own", "open_local"]
+__all__ = ["CHARACTERS", "FOLDER", "IDX", "IMAGENET", "NPZ", "WORDS"]
+
+Open = Callable[["Data", Path, str, ModelSignature], Source]
 
 
-def open_local(data: Data, split: str, signature: ModelSignature) -> Source:
-    """Open a split of the data at ``data.path``.
+def _kind(title: str, open_split: Open, folder: str = "", source: str = "") -> OwnData:
+    def open_checked(data: Data, split: str, signature: ModelSignature) -> Source:
+        if data.labels and data.name != "idx":
+            raise RequestError(
+                f"data.labels is for 'idx' alone; '{data.name}' has labels in its files"
+            )
+        path = _expanded(data.path) if data.path else kind.find()
+        if path is None:
+            raise RequestError(
+                f"data of the name '{data.name}' need a path: data = {{ name = \"{data.name}\", "
+                f'path = "..." }}, {title}{kind.alternative}'
+            )
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:
+            raise DataError(
+                f"{path}: there is nothing there; data.path must name {title} (relative paths start "
+                f"at the current folder, {Path.cwd()})"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"{path}: cannot be looked at ({error}); data.path must name {title}"
+            ) from None
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a pipe or a device may have no end
+            raise DataError(f"{path}: neither a file nor a folder; data.path must name {title}")
+        return open_split(data, path, split, signature)
 
-    Args:
-        data: the workload's data; the name is one of ``LOCAL``.
-        split: ``train`` or ``test``.
-        signature: the model's input and labels.
-
-    Raises:
-        RequestError: the path is missing, or the model cannot read such data.
-        DataError: the path does not exist, or cannot be read.
-    """
-    title, open_split = LOCAL[data.name]
-    if data.labels and data.name != "idx":
-        raise RequestError(f"data.labels is for 'idx' alone; '{data.name}' has labels in its files")
-    path = _expanded(data.path) if data.path else find_own(data.name)
-    if path is None:
-        raise RequestError(
-            f"data of the name '{data.name}' need a path: data = {{ name = \"{data.name}\", "
-            f'path = "..." }}, {title}{alternative_location(data.name)}'
-        )
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        raise DataError(
-            f"{path}: there is nothing there; data.path must name {title} (relative paths start "
-            f"at the current folder, {Path.cwd()})"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path}: cannot be looked at ({error}); data.path must name {title}"
-        ) from None
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a pipe or a device may have no end
-        raise DataError(f"{path}: neither a file nor a folder; data.path must name {title}")
-    return open_split(data, path, split, signature)
-
-
-def find_own(name: str) -> Path | None:
-    """The folder of local data that are found by their name alone (ImageNet), or None."""
-    if name != "imagenet":
-        return None
-    return next((folder for folder in own_folders(name) if folder.is_dir()), None)
-
-
-def alternative_location(name: str) -> str:
-    """How to provide local data without a path, for messages; "" if there is no such way."""
-    if name != "imagenet":
-        return ""
-    return "; or put it (https://image-net.org/download) at imagenet/ in the folder DLB_DATA_DIR"
+    kind = OwnData(title, open_checked, folder, source)
+    return kind
 
 
 def _expanded(path: str) -> Path:
@@ -176,12 +159,14 @@ def _open_imagenet(data: Data, path: Path, split: str, signature: ModelSignature
     )
 
 
-#: By name of local data: what the path must name, and the function that opens it.
-LOCAL: dict[str, tuple[str, Callable[[Data, Path, str, ModelSignature], Source]]] = {
-    "folder": ("a folder of images, with a folder for each class", _open_folder),
-    "imagenet": ("a folder with ImageNet's archives, or with train and val", _open_imagenet),
-    "npz": ("an .npz file, or a folder with train.npz and test.npz", _open_npz),
-    "idx": ("an IDX file, or a folder with those of two splits", _open_idx),
-    "words": ("a text file, or a folder with train.txt and test.txt", _open_text),
-    "characters": ("a text file, or a folder with train.txt and test.txt", _open_text),
-}
+FOLDER = _kind("a folder of images, with a folder for each class", _open_folder)
+IMAGENET = _kind(
+    "a folder with ImageNet's archives, or with train and val",
+    _open_imagenet,
+    folder="imagenet",
+    source="https://image-net.org/download",
+)
+NPZ = _kind("an .npz file, or a folder with train.npz and test.npz", _open_npz)
+IDX = _kind("an IDX file, or a folder with those of two splits", _open_idx)
+WORDS = _kind("a text file, or a folder with train.txt and test.txt", _open_text)
+CHARACTERS = WORDS

@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dlb.data.augmentation import CropBox
+from dlb.data.resizing import pillow, resize_crop
 from dlb.data.source import ChooseCrop, ModelSignature, Source
 from dlb.errors import DataError, RequestError
 
-__all__ = ["ENDINGS", "ImageFile", "decode", "image_source", "resize_crops"]
+__all__ = ["ENDINGS", "ImageFile", "decode", "image_source"]
 
 #: Endings of image files, in lower case.
 ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".webp")
@@ -88,7 +89,7 @@ def image_source(
             f"the model reads {kind} of shape {list(signature.shape)}; images need [3, height, width] "
             "or [1, height, width]"
         )
-    version = _pillow().__version__
+    version = pillow().__version__
 
     def read_crops(samples: npt.NDArray[np.int64], choose: ChooseCrop | None) -> npt.NDArray[Any]:
         images = np.empty((len(samples), *signature.shape), np.uint8)
@@ -133,55 +134,26 @@ def decode(
     Raises:
         DataError: Pillow cannot read the image, or it is truncated, corrupt or too large.
     """
-    pillow = _pillow()
+    pil = pillow()
     channels, height, width = shape
     try:
-        with pillow.Image.open(io.BytesIO(content), formats=_FORMATS) as image:
-            if image.width * image.height > (pillow.Image.MAX_IMAGE_PIXELS or _MAX_PIXELS):
+        with pil.Image.open(io.BytesIO(content), formats=_FORMATS) as image:
+            if image.width * image.height > (pil.Image.MAX_IMAGE_PIXELS or _MAX_PIXELS):
                 raise _unreadable(name, f"{image.width} x {image.height} pixels are too many")
             converted = image.convert(_MODES[channels])
         if choose is None:
-            fitted = pillow.ImageOps.fit(converted, (width, height), pillow.Image.BILINEAR)
+            fitted = pil.ImageOps.fit(converted, (width, height), pil.Image.BILINEAR)
         else:
-            fitted = _resize_crop(
+            fitted = resize_crop(
                 converted, choose(converted.height, converted.width), height, width
             )
-    except (*_UNREADABLE, pillow.Image.DecompressionBombError) as error:
+    except (*_UNREADABLE, pil.Image.DecompressionBombError) as error:
         reason = str(error)
         if "BytesIO" in reason:  # Pillow's name for the content
             reason = "none of " + ", ".join(_FORMATS)
         raise _unreadable(name, reason) from None
     array: npt.NDArray[np.uint8] = np.asarray(fitted, np.uint8)
     return np.ascontiguousarray(array.reshape(height, width, channels).transpose(2, 0, 1))
-
-
-def resize_crops(images: npt.NDArray[Any], choose: ChooseCrop) -> npt.NDArray[Any]:
-    """A crop of each image, resized to the image's size.
-
-    Args:
-        images: [n, C, H, W], uint8 or floating; floating images are resized in float32.
-        choose: computes the crop of each image.
-
-    Returns:
-        an array like ``images``.
-
-    Raises:
-        RequestError: Pillow is missing.
-    """
-    pillow = _pillow()
-    height, width = images.shape[2:]
-    crops = np.empty(images.shape, images.dtype)
-    for row, image in enumerate(images if images.dtype == np.uint8 else images.astype("f4")):
-        box = choose(row, height, width)
-        for channel, plane in enumerate(image):
-            crops[row, channel] = _resize_crop(pillow.Image.fromarray(plane), box, height, width)
-    return crops
-
-
-def _resize_crop(image: Any, box: CropBox, height: int, width: int) -> Any:
-    """A crop of a Pillow image, resized bilinearly with antialiasing. No pixel outside it counts."""
-    edges = (box.left, box.top, box.left + box.width, box.top + box.height)
-    return image.crop(edges).resize((width, height), _pillow().Image.BILINEAR)
 
 
 #: What Pillow's decoders raise on files that are truncated or corrupt.
@@ -199,15 +171,3 @@ _UNREADABLE: tuple[type[Exception], ...] = (
 
 def _unreadable(name: str, what: str) -> DataError:
     return DataError(f"{name}: not an image that can be read ({what}); replace or remove it")
-
-
-def _pillow() -> Any:
-    try:
-        import PIL.Image
-        import PIL.ImageOps
-    except ImportError:
-        raise RequestError(
-            "reading image files needs Pillow; install it next to dlb-core: "
-            "pip install 'dlb-core[images]'"
-        ) from None
-    return PIL

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dlb.data.images import ENDINGS, ImageFile, image_source
 from dlb.data.source import ModelSignature, Source
 from dlb.errors import DataError
+from dlb_data.images import ENDINGS, ImageFile, image_source
 
 __all__ = ["class_names", "read_folder"]
 
