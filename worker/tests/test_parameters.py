@@ -67,6 +67,47 @@ def test_matrices_of_low_rank_are_those_of_two_linear_layers(shapes, transposed)
         assert shape == (shapes[name][::-1] if transposed else shapes[name])
 
 
+@pytest.mark.parametrize(
+    "shapes, kind, first, second",
+    [
+        # [rank, in, ...] and [out, rank, 1, ...] of convolutions.
+        (
+            {"lora_kernel_a": (3, 4, 5, 2), "lora_kernel_b": (2, 6)},
+            "conv",
+            (2, 5, 3, 4),
+            (6, 2, 1, 1),
+        ),
+        ({"lora_A": (2, 5, 3, 4), "lora_B": (6, 2)}, "conv", (2, 5, 3, 4), (6, 2, 1, 1)),
+        ({"a": (3, 5, 1), "b": (1, 6)}, "conv", (1, 5, 3), (6, 1, 1)),
+        ({"a": (3, 4, 5, 2), "b": (2, 6)}, "", (2, 5, 3, 4), (6, 2, 1, 1)),
+        # Of heads that share the second.
+        ({"query.lora_a": (8, 3, 2), "query.lora_b": (2, 4)}, "", (2, 8, 3), (4, 2)),
+        ({"output.lora_a": (3, 4, 2), "output.lora_b": (2, 8)}, "attention", (2, 12), (8, 2)),
+    ],
+)
+def test_arrays_of_low_rank_are_those_of_two_layers(shapes, kind, first, second):
+    found = low_rank(shapes, kind)
+    assert len(found) == 2
+    arrays = {name: RANDOM.standard_normal(shape) for name, shape in shapes.items()}
+    for (name, (_, mapping)), shape in zip(found.items(), (first, second)):
+        canonical = mapping.to_canonical([arrays[name]])
+        assert canonical.shape == shape
+        assert np.array_equal(mapping.to_native(canonical)[0], arrays[name])
+    a, b = (mapping.to_canonical([arrays[name]]) for name, (_, mapping) in found.items())
+    rank = a.shape[0]
+    product = b.reshape(-1, rank) @ a.reshape(rank, -1)
+    native_a, native_b = arrays.values()
+    if native_a.shape[-1] == rank:
+        assert np.isclose(np.sort((native_a @ native_b).ravel()), np.sort(product.ravel())).all()
+
+
+@pytest.mark.parametrize(
+    "shapes", [{"a": (3, 4, 5, 9), "b": (9, 6)}, {"a": (8, 3, 2), "b": (2, 4, 5)}]
+)
+def test_arrays_of_no_low_rank_are_none(shapes):
+    assert not low_rank(shapes, "conv")
+
+
 def test_the_gradient_of_a_sum_is_that_of_each():
     mapping = summed("first", "second", AS_IS)
     gradient = RANDOM.standard_normal(4)

@@ -102,24 +102,6 @@ def dropping_out() -> onnx.ModelProto:
     return graph([*nodes, dropout, last], held, ("N", 7))
 
 
-def mapped() -> onnx.ModelProto:
-    """Indices of which one rare one is replaced."""
-    nodes = [
-        node("Equal", ["x", "seven"], ["is"]),
-        node("Where", ["is", "three", "x"], ["ids"], name="culprit"),
-        node("Gather", ["table", "ids"], ["e"]),
-        node("Flatten", ["e"], ["f"]),
-        node("MatMul", ["f", "w"], ["y"]),
-    ]
-    held = {
-        "table": real(40, 3),
-        "w": real(12, 3),
-        "seven": np.array(7, np.int64),
-        "three": np.array(3, np.int64),
-    }
-    return graph(nodes, held, ("N", 4), kind=TensorProto.INT64)
-
-
 PAIRED = [
     conv(),
     node("Reshape", ["c", "pairs"], ["s"], name="culprit"),
@@ -129,7 +111,6 @@ PAIRED = [
 REFUSED = {
     "a branch that the input chooses": (choosing(), "node 'most' (ReduceMax): reduces the batch"),
     "training that the input turns on": (dropping_out(), "node 'culprit' (Dropout)"),
-    "a rare index that is replaced": (mapped(), "node 'is' (Equal): only the class of an input"),
     "samples that are exchanged": (
         before_head(
             POOLED, {**STRIDES, "strides": STRIDES["strides"][::-1]}, 4, shape=(2, 2, 6, 5)

@@ -17,6 +17,7 @@ __all__ = [
     "map_arrays",
     "map_open",
     "no_room",
+    "product",
     "read_arrays",
     "read_or_map",
     "write_arrays",
@@ -78,7 +79,7 @@ def map_open(file: IO[bytes], path: Path) -> Dict[str, Array]:
             if dtype.hasobject:
                 raise ValueError(f"{path}: {member.filename} holds objects")
             where = file.tell()
-            if where + _product(shape) * dtype.itemsize > end:
+            if where + product(shape) * dtype.itemsize > end:
                 raise ValueError(f"{path}: {member.filename} is cut short")
             # A plain array, which every framework knows.
             array = np.ndarray(shape, dtype, whole, where, order="F" if in_columns else "C")
@@ -122,7 +123,7 @@ def no_room(path: Path, error: OSError) -> RequestError:
     )
 
 
-def _product(shape: Iterable[int]) -> int:
+def product(shape: Iterable[int]) -> int:
     found = 1
     for size in shape:
         found *= size

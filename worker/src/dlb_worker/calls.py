@@ -215,6 +215,14 @@ class Calls:
         held.set_dropout(active)
         return {}
 
+    def call_bypass(self, model: int, layers: List[str]) -> Dict[str, Any]:
+        """Let layers of a user's model return their first input."""
+        held = self.models[model]
+        if isinstance(held, BuiltModel):
+            raise PluginError("a built model draws nothing that is not known")
+        held.bypass(layers)
+        return {}
+
     def call_drop(self, model: int) -> Dict[str, Any]:
         """Forget a model, so that its memory can go."""
         del self.models[model]

@@ -308,6 +308,17 @@ class UserModel(NativeModel):
         Other random numbers are left as they are. An adapter that reports no dropout need not do anything.
         """
 
+    def bypass(self, layers: Sequence[str]) -> None:
+        """Let layers return their first input from now on, such as those that drop samples.
+
+        Args:
+            layers: their names.
+
+        Raises:
+            UnsupportedError: the adapter cannot.
+        """
+        raise UnsupportedError("this adapter leaves no layer out")
+
     @abc.abstractmethod
     def vjp(
         self, inputs: Inputs, cotangents: Sequence[Array], *, training: bool = False

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Sequence, Tuple, Union
 
+from dlb_worker.arrays import product
 from dlb_worker.model import ATTENTION_MAPS
 
 if TYPE_CHECKING:
@@ -196,34 +197,73 @@ def stacked(
     return ParameterMapping(tuple(attributes), canonical, native, canonical, " | ")
 
 
-def low_rank(shapes: Mapping[str, Sequence[int]]) -> Dict[str, Tuple[str, ParameterMapping]]:
-    """Pairs of matrices that make a weight of low rank (LoRA, Hu et al. 2021), by name: role and mapping.
+def low_rank(
+    shapes: Mapping[str, Sequence[int]], kind: str = ""
+) -> Dict[str, Tuple[str, ParameterMapping]]:
+    """Pairs of arrays that make a weight of low rank (LoRA, Hu et al. 2021), by name: role and mapping.
 
-    Canonical are those of two linear layers, [rank, in] and [out, rank]. Each has the part that it is in its
-    role: a layer may hold several. What the rank is tells how they lie.
+    Canonical are those of two linear layers, [rank, in] and [out, rank]; of two convolutions, [rank, in, ...]
+    and [out, rank, 1, ...]; and of an attention whose heads share the second, [rank, in, heads], [out, rank].
+    Each has the part that it is in its role: a layer may hold several. What the rank is tells how they lie.
 
     Args:
         shapes: of the parameters of one layer whose roles are not known, by name.
+        kind: of the layer, if it is known.
     """
     found = {}
     for first, last in (("a", "b"), ("down", "up")):
         for name, shape in shapes.items():
             other = name[: -len(first)] + {name[-len(first) :]: last}.get(first, last.upper())
-            if (
-                not name.lower().endswith(first)
-                or len(shape) != 2
-                or len(shapes.get(other, ())) != 2
-            ):
+            second = tuple(shapes.get(other, ()))
+            axes = len(shape)
+            if not name.lower().endswith(first) or axes < 2 or len(second) != 2:
                 continue
-            (n, rank), (its_rank, m) = shape, shapes[other]
-            if rank == its_rank and rank < min(n, m):
-                mapping = location("", lambda array: array.T, lambda array: array.T)
-            elif n == m and n < min(rank, its_rank):
-                mapping = AS_IS
+            windows = (1,) * (axes - 2) if kind == "conv" or axes > 3 else ()
+            if shape[-1] == second[0] and second[0] < min(product(shape[:-1]), second[1]):
+                order = (
+                    (axes - 1, axes - 2, *range(axes - 2))
+                    if windows
+                    else (axes - 1, *range(axes - 1))
+                )
+                mappings = _turned(order, shape, "output" in name), _turned((1, 0), second)
+            elif shape[0] == second[1] and second[1] < min(product(shape[1:]), second[0]):
+                mappings = AS_IS, AS_IS
             else:
                 continue
-            found.update({each: (f"low-rank {each} weight", mapping) for each in (name, other)})
+            mappings = mappings[0], _with_axes(mappings[1], windows)
+            found.update(
+                {
+                    each: (f"low-rank {each} weight", mapping)
+                    for each, mapping in zip((name, other), mappings)
+                }
+            )
     return found
+
+
+def _turned(order: Sequence[int], shape: Sequence[int], flat: bool = False) -> ParameterMapping:
+    """An array with its axes in a canonical order; flat if canonical has one axis after the first."""
+    sizes = [shape[axis] for axis in order]
+    back = sorted(range(len(order)), key=lambda axis: order[axis])
+    return location(
+        "",
+        lambda array: array.reshape(sizes).transpose(back),
+        lambda array: array.transpose(order).reshape((sizes[0], -1) if flat else sizes),
+    )
+
+
+def _with_axes(mapping: ParameterMapping, axes: Sequence[int]) -> ParameterMapping:
+    """A mapping whose canonical array has more axes, of size 1."""
+    if not axes:
+        return mapping
+
+    def canonical(arrays: Sequence[Array]) -> Array:
+        whole = mapping.to_canonical(arrays)
+        return whole.reshape((*whole.shape, *axes))
+
+    def native(array: Array) -> Sequence[Array]:
+        return mapping.to_native(array.reshape(array.shape[:2]))
+
+    return ParameterMapping(mapping.attributes, canonical, native, canonical)
 
 
 def reordered(parts: int, order: Sequence[int]) -> Layout:

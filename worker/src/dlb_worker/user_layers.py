@@ -3,7 +3,19 @@
 import abc
 import inspect
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 import numpy as np
 
@@ -47,6 +59,8 @@ class LayeredUserModel(UserModel):
     names: Mapping[Any, str]
     #: Whether layers and functions drop something in training mode.
     drops: bool = True
+    #: The method of a layer that the framework calls.
+    called: str = "forward"
 
     @abc.abstractmethod
     def native(self, array: np.ndarray) -> Any:
@@ -120,6 +134,11 @@ class LayeredUserModel(UserModel):
         for layer, rate in getattr(self, "_rates", ()):
             self.set_rate(layer, rate if active else 0.0)
 
+    def bypass(self, layers: Sequence[str]) -> None:
+        for layer, name in self.names.items():
+            if name in layers:
+                setattr(layer, self.called, _first)
+
     def kind_of(self, layer: Any) -> Tuple[str, Mappings]:
         """The layer kind that a layer is, and where its parameters are; "" and none if not known."""
         return kind_among(self.kinds, layer)
@@ -160,7 +179,8 @@ class LayeredUserModel(UserModel):
                     first = own[mapping.attribute]
                     natives = {labels[each]: own.pop(each) for each in mapping.attributes}
                     parameters.append(self._parameter(name, role, first, natives, mapping))
-            ranks = low_rank({labels[each]: native.shape or () for each, native in own.items()})
+            shapes = {labels[each]: tuple(native.shape or ()) for each, native in own.items()}
+            ranks = low_rank(shapes, self.kind_of(layer)[0])
             for attribute, native in own.items():
                 label = labels[attribute]
                 role, mapping = ranks.get(label, ("", AS_IS))
@@ -178,6 +198,11 @@ class LayeredUserModel(UserModel):
         trained = self.is_trained(native)
         frozen = not trained and self.is_frozen(native)
         return user_parameter(layer, role, trained, natives, mapping, frozen)
+
+
+def _first(*inputs: Any, **named: Any) -> Any:
+    """What a layer that is left out returns."""
+    return (*inputs, *named.values())[0]
 
 
 def make_model(request: UserModelRequest, expected: type, description: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Union
+from typing import Literal, Union
 
 from dlb_graph.comparing.causes import Cause
 
@@ -23,7 +23,11 @@ __all__ = [
     "SharedLayers",
     "StraightThrough",
     "TiedWeights",
+    "TurnedAxes",
 ]
+
+
+Source = Literal["declared", "sizes", "none"]
 
 
 class FedNoise(Cause, frozen=True, kw_only=True):
@@ -43,6 +47,22 @@ class PairedByOrder(Cause, frozen=True, kw_only=True):
 
     kind: str
     pairs: tuple[tuple[str, str], ...]
+
+
+class TurnedAxes(Cause, frozen=True, kw_only=True):
+    """An input or output was transposed, since the files have its axes in other orders: a fact, not a fault.
+
+    Attributes:
+        axes: of the file's, in the order in which the other file has them.
+        source: a user or sizes said so; ``none``: it was not, though with it both compute the same.
+        layout: what declares this order: ``b.onnx=NHWC``.
+    """
+
+    file: str
+    port: str
+    axes: tuple[int, ...]
+    source: Source
+    layout: str
 
 
 class InTrainingMode(Cause, frozen=True, kw_only=True):
@@ -181,4 +201,4 @@ ReadFact = Union[
     NarrowValues,
 ]
 #: What a comparison of two files rests on.
-PairFact = Union[FedArrays, FedNoise, InTrainingMode, PairedByOrder]
+PairFact = Union[FedArrays, FedNoise, InTrainingMode, PairedByOrder, TurnedAxes]

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from dlb_graph.comparing.read_facts import ReadAs
 from dlb_graph.errors import RequestError, UnsupportedError
-from dlb_graph.files.joined import join_inputs, sample_shape, why_not_joined, why_not_one
+from dlb_graph.files.joined import join_inputs, looked_up, sample_shape, why_not_joined, why_not_one
 from dlb_graph.files.model_file import ModelFile, Port
 from dlb_graph.options import Reading
 from dlb_graph.rewriting.node_writer import prepend, writer_of
@@ -149,7 +149,9 @@ def choose(
     for name, value in constants.items():
         if name not in inner:
             _fill(file.model, ports[name], value, varied[0])
-    joined = tuple(varied) if len(varied) > 1 else ()
+    # Tables read an input of one axis.
+    flat = len(varied[0].shape or ()) > 2 and looked_up(graph, varied[0])
+    joined = tuple(varied) if len(varied) > 1 or flat else ()
     single = join_inputs(file.model, joined, file.opset) if joined else varied[0].name
     kept = [value for value in graph.input if value.name == single or value.name in held]
     del graph.input[:]
@@ -224,12 +226,13 @@ def _constants_by_default(
         return {}
     of_samples = [port for port in varied if len(port.shape or ()) > 1] or varied
     first = next((port for port in of_samples if "mask" not in port.name.lower()), of_samples[0])
-    others = [port for port in varied if port is not first]
-    return {
-        port.name: next((n for word, n in _BY_NAME.items() if word in port.name.lower()), 0.0)
-        for port in others
-        if why_not_one(graph, first, port)
-    }
+    assumed = dict[str, float]()
+    for port in varied:
+        by_name = [number for word, number in _BY_NAME.items() if word in port.name.lower()]
+        of_another_kind = (port.element in REAL_TYPES) != (first.element in REAL_TYPES)
+        if port is not first and ((by_name and of_another_kind) or why_not_one(graph, first, port)):
+            assumed[port.name] = (*by_name, 0.0)[0]
+    return assumed
 
 
 def _is_state(port: Port, constants: Mapping[str, float]) -> bool:

@@ -13,6 +13,7 @@ from dlb_graph.errors import DlbError, UnsupportedError
 from dlb_graph.files.model_file import ModelFile, read_model_file
 from dlb_graph.layers.numbers import Array
 from dlb_graph.pairs.inputs import FileInputs, feed, pair_ports
+from dlb_graph.pairs.layouts import Outputs, in_layout_of
 from dlb_graph.pairs.training_mode import training_facts
 from dlb_graph.rewriting.control_flow import traced
 from dlb_graph.rewriting.nominal import fix_input_shapes, restore_nominal_values
@@ -21,6 +22,7 @@ from dlb_graph.truth.trace import Trace
 __all__ = ["FilePair", "Runs", "make_pair", "run_both", "trace_file"]
 
 Values = dict[str, Array]
+_AS_WRITTEN: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,18 @@ class Runs:
 
 
 def make_pair(
-    first: str | Path, second: str | Path, inputs: str | Path | None = None, seed: int = 0
+    first: str | Path,
+    second: str | Path,
+    inputs: str | Path | None = None,
+    seed: int = 0,
+    layouts: Mapping[str, str] = _AS_WRITTEN,
 ) -> FilePair:
-    """Read two files, and make inputs for both.
+    """Read two files, and make inputs for both, in the layout of the first.
 
     Args:
         inputs: an .npz file with the inputs; seeded noise if left out.
         seed: of the noise.
+        layouts: of inputs, by a file's name; see :data:`dlb_graph.pairs.layouts.LAYOUTS`. Found if left out.
 
     Raises:
         DataError: a file cannot be read.
@@ -79,9 +86,25 @@ def make_pair(
         labels = [str(path) for path in paths]
     one, other = (read_model_file(path, label) for path, label in zip(paths, labels))
     outputs, by_order = pair_ports("outputs", one, other)
-    fed = feed(one, other, None if inputs is None else Path(inputs), seed)
+    path = None if inputs is None else Path(inputs)
+
+    def outputs_of(turned: ModelFile) -> Outputs:
+        fed = feed(one, turned, path, seed)
+        runs = [
+            trace_file(file, each[0]) for file, each in ((one, fed.first), (turned, fed.second))
+        ]
+        return [
+            (name.name, runs[0].values[name.name], same.name, runs[1].values[same.name])
+            for name, same in outputs
+        ]
+
+    ports, _ = pair_ports("inputs", one, other)
+    other, turned = in_layout_of(one, other, ports, layouts, outputs_of)
+    fed = feed(one, other, path, seed)
     names = [(output.name, counterpart.name) for output, counterpart in outputs]
-    return FilePair(one, other, fed, names, (*training_facts(one, other), *fed.facts, *by_order))
+    return FilePair(
+        one, other, fed, names, (*training_facts(one, other), *fed.facts, *by_order, *turned)
+    )
 
 
 def run_both(pair: FilePair) -> Runs:

@@ -12,7 +12,17 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 
-from dlb_graph.layers import Embedding, Flatten, Layer, PositionEmbedding, Reshape, Transpose
+from dlb_graph.layers import (
+    Embedding,
+    Flatten,
+    Gather,
+    Layer,
+    PositionEmbedding,
+    Reshape,
+    Select,
+    Slice,
+    Transpose,
+)
 from dlb_graph.layers.numbers import Array
 from dlb_graph.reading.layers import (
     BlockMisread,
@@ -33,8 +43,9 @@ from dlb_graph.reading.views import (
     rows_by_sample,
     view_of,
 )
+from dlb_graph.truth.block_search import run_nodes
 from dlb_graph.truth.copies import copied_value, moves_numbers
-from dlb_graph.truth.layout import LAYOUT, gather_permutation
+from dlb_graph.truth.layout import LAYOUT, REPEATING, SELECTING, gather_permutation
 from dlb_graph.truth.lookups import between_lookups
 from dlb_graph.truth.operators import ACTIVATIONS
 from dlb_graph.truth.recognised import Block, Recognised
@@ -45,6 +56,9 @@ from dlb_graph.workload.model import Node
 __all__ = ["Attributes", "Importer", "Rule"]
 
 
+#: Operators that select numbers, and layers that select or reorder them.
+_PICKING = ("Gather", "Slice", *SELECTING, *REPEATING)
+_PARTS = (Flatten, Gather, Reshape, Select, Slice, Transpose)
 #: Of a node, as written.
 Attributes = Mapping[str, Any]
 Rule = Callable[["Importer", onnx.NodeProto, Attributes], ValueView]
@@ -258,6 +272,11 @@ class Importer:
             sample = math.prod(shape[1:])
             if np.array_equal(index_map[permutation].ravel() // sample, index_map // sample):
                 return view_of(view.layer, index_map[permutation], shape)
+        if self._is_of_indices(node):
+            inputs = {name: self.trace.values[name] for name in node.input if name}
+            inputs[source] = self.index_map(source)
+            places = run_nodes(self.trace, [node], inputs, node.output[0])
+            return ValueView(self.input, places.astype(np.int64))
         # A dropout is a layer, although it copies numbers here.
         copied = (
             None if node.op_type == "Dropout" else copied_value(self.trace, node, node.output[0])
@@ -275,6 +294,18 @@ class Importer:
         if name not in self._views:
             raise UnsupportedNode(f"'{name}' is a constant, where a layer's value is needed")
         return self._views[name]
+
+    def _is_of_indices(self, node: onnx.NodeProto) -> bool:
+        """Whether a node selects integers of the input in constant places."""
+        view = self._views.get(node.input[0])
+        selects = node.op_type in _PICKING and self.trace.live.isdisjoint(node.input[1:])
+        return selects and self.kind == "index" and view is not None and view.layer == self.input
+
+    def is_part_of_input(self, layer: str) -> bool:
+        """Whether a layer's numbers are the input's, selected or reordered."""
+        while layer != self.input and isinstance(self.layers[layer].layer, _PARTS):
+            (layer,) = self.layers[layer].inputs
+        return layer == self.input
 
     def before_fusion(self, name: str) -> ImportedLayer:
         """The layer of a value, as it was before later operators were fused into it."""

@@ -41,7 +41,7 @@ from dlb_graph.reading.primitives import (
 from dlb_graph.reading.recurrent import recurrent
 from dlb_graph.reading.resizing import resize
 from dlb_graph.reading.samples_first import samples_first
-from dlb_graph.reading.selections import look_up, rank, scatter, select_places
+from dlb_graph.reading.selections import gathered, look_up, rank, scatter, select_places
 from dlb_graph.reading.slices import pad, select_part
 from dlb_graph.reading.slopes import prelu
 from dlb_graph.reading.transformers import (
@@ -387,15 +387,19 @@ def _embedding(importer: Importer, node: onnx.NodeProto, attributes: Attributes)
     if table.ndim != 2 or attributes.get("axis", 0):
         raise unsupported(node, "only looking up rows of a constant table is supported")
     view, index_map = importer.view(node.input[1]), importer.index_map(node.input[1])
+    if importer.kind != "index" and importer.is_part_of_input(view.layer):
+        raise InputMisread(index=True)
     if view.layer != importer.input:
         raise unsupported(node, "its indices are computed by a layer")
-    if importer.kind != "index":
-        raise InputMisread(index=True)
     entries, features = (int(size) for size in table.shape)
     shape = (*importer.shape(view), features)
     layer = L.Embedding(entries=entries, features=features)
     layer_name = importer.add(node, layer, [view.layer], shape, {"weight": table})
-    return view_of(layer_name, index_map[..., None] * features + np.arange(features), shape)
+    if np.array_equal(np.sort(index_map, axis=None), np.arange(math.prod(shape[:-1]))):
+        return view_of(layer_name, index_map[..., None] * features + np.arange(features), shape)
+    # Integers of other places are looked up as well, since layers read the whole input.
+    places = np.divmod(index_map, math.prod(shape[1:-1]))
+    return gathered(importer, node, layer_name, shape[0], *places)
 
 
 def _select(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
@@ -410,10 +414,11 @@ def _truth(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> 
     So does the layer of a GatherElements, of indices.
     """
     if importer.trace.values[node.output[0]].dtype != bool:
-        if (view := importer.view(node.input[0])).layer == importer.input:
-            # Real numbers that are cast to integers look up rows, as MXNet writes its input.
-            if importer.kind != "index":
-                raise InputMisread(index=True)
+        view = importer.view(node.input[0])
+        # Real numbers that are cast to integers look up rows, as MXNet and Keras write their inputs.
+        if importer.kind != "index" and importer.is_part_of_input(view.layer):
+            raise InputMisread(index=True)
+        if view.layer == importer.input:
             return view
         if node.output[0] in importer.of_lookups:
             return importer.elementwise(node.input[0])

@@ -17,7 +17,7 @@ from dlb_graph.reading.views import ValueView, positions, rows_by_sample, view_o
 from dlb_graph.truth.block_search import run_nodes
 from dlb_graph.truth.lookups import lookup_of, ranking_of
 
-__all__ = ["look_up", "rank", "scatter", "select_places"]
+__all__ = ["gathered", "look_up", "rank", "scatter", "select_places"]
 
 
 def select_places(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
@@ -34,7 +34,7 @@ def select_places(importer: Importer, node: onnx.NodeProto, attributes: Attribut
     batch, *sizes = importer.shape(view)
     found = importer.index_map(source).ravel()[selected]
     owners, places = np.divmod(found, math.prod(sizes))
-    return _gathered(importer, node, _flat(importer, view.layer), batch, owners, places)
+    return gathered(importer, node, _flat(importer, view.layer), batch, owners, places)
 
 
 def scatter(importer: Importer, node: onnx.NodeProto, attributes: Attributes) -> ValueView:
@@ -69,7 +69,7 @@ def scatter(importer: Importer, node: onnx.NodeProto, attributes: Attributes) ->
     owner, place = (np.concatenate(each)[came] for each in (owners, places))
     if len(live) == 2:
         joined = importer.add(node, Concat(axis=1), layers, (batch, size))
-        return _gathered(importer, node, joined, batch, owner, place)
+        return gathered(importer, node, joined, batch, owner, place)
     (other,) = {data, updates} - set(live)
     numbers = np.unique(trace.values[other])
     if len(numbers) != 1 or not np.isfinite(numbers[0]) or len(came) != batch:
@@ -79,7 +79,7 @@ def scatter(importer: Importer, node: onnx.NodeProto, attributes: Attributes) ->
     joined = importer.add(node, pad, layers, (batch, size + 1))
     sample = np.arange(batch).reshape(-1, *[1] * (came.ndim - 1))
     owner, place = np.where(place < 0, sample, owner), np.where(place < 0, size, place)
-    return _gathered(importer, node, joined, batch, owner, place)
+    return gathered(importer, node, joined, batch, owner, place)
 
 
 def _flat(importer: Importer, name: str) -> str:
@@ -90,10 +90,10 @@ def _flat(importer: Importer, name: str) -> str:
     return importer.add_named(f"{name}_flat", Flatten(), (name,), {}, (batch, math.prod(sizes)))
 
 
-def _gathered(
+def gathered(
     importer: Importer, node: onnx.NodeProto, name: str, batch: int, owners: Array, places: Array
 ) -> ValueView:
-    """Numbers of a flat layer.
+    """Numbers of a flat layer, or rows of one of two axes.
 
     Args:
         batch: samples of the layer.
@@ -106,9 +106,14 @@ def _gathered(
     of_samples = places.ravel()[order].reshape(batch, -1)
     if (of_samples != of_samples[0]).any():
         raise unsupported(node, "selects other numbers of each sample")
-    layer = Gather(axis=1, indices=tuple(of_samples[0].tolist()))
-    name = importer.add(node, layer, [name], of_samples.shape)
-    return view_of(name, np.argsort(order).reshape(places.shape), of_samples.shape)
+    layer, features = (
+        Gather(axis=1, indices=tuple(of_samples[0].tolist())),
+        importer.layers[name].shape[2:],
+    )
+    shape = (*of_samples.shape, *features)
+    name = importer.add(node, layer, [name], shape)
+    index_map = positions(shape).reshape(-1, *features)[np.argsort(order)]
+    return view_of(name, index_map.reshape(*places.shape, *features), shape)
 
 
 def look_up(importer: Importer, node: onnx.NodeProto) -> ValueView | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -110,20 +111,31 @@ class NodeWriter:
     def add(self, operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
         """Add a node; returns its output."""
         name = output or f"{self.node.output[0]}/{len(self.nodes)}"
-        self._write(operator, inputs, [name], attributes)
+        self.add_all(operator, inputs, [name], **attributes)
         return name
 
-    def _write(
-        self,
-        operator: str,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        attributes: Mapping[str, Any],
+    def add_all(
+        self, operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any
     ) -> None:
-        """Add a node: the first has the name of the node that is replaced."""
+        """Add a node with these outputs: the first has the name of the node that is replaced."""
         number = len(self.nodes)
         name = f"{self.node.name}/{number}" if number and self.node.name else self.node.name
         self.nodes.append(helper.make_node(operator, inputs, outputs, name, **attributes))
+
+    def inner(self) -> NodeWriter:
+        """A writer of a body: its nodes may read what this one wrote."""
+        inner = copy(self)
+        inner.node, inner.nodes = onnx.NodeProto(), []
+        inner.node.output.append(f"{self.node.output[0]}/{len(self.nodes)}/body")
+        return inner
+
+    def body(self, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.GraphProto:
+        """The nodes as the body of a Loop or a Scan, of real numbers."""
+        first, last = (
+            [helper.make_tensor_value_info(name, self.element, None) for name in names]
+            for names in (inputs, outputs)
+        )
+        return helper.make_graph(self.nodes, "body", first, last)
 
     def end(self, name: str, place: int = 0) -> bool:
         """Let a value be an output of the node."""
@@ -144,7 +156,7 @@ class NodeWriter:
         """A value in equal parts along its last axis."""
         names = [f"{self.node.output[0]}/{len(self.nodes)}/{place}" for place in range(count)]
         split: dict[str, Any] = {"num_outputs": count} if self.opset >= 18 else {}
-        self._write("Split", [name], names, {"axis": -1, **split})
+        self.add_all("Split", [name], names, axis=-1, **split)
         return names
 
     def cut(self, name: str, place: int, size: int) -> tuple[str, str]:
@@ -158,11 +170,11 @@ class NodeWriter:
         """One place of a value's first axis, which is then gone."""
         return self.add("Gather", name, self.tensor(index, np.int64), axis=0)
 
-    def raised(self, name: str) -> str:
-        """A value with a first axis of size 1."""
+    def raised(self, name: str, axis: int = 0) -> str:
+        """A value with one more axis of size 1."""
         if self.opset < 13:
-            return self.add("Unsqueeze", name, axes=[0])
-        return self.add("Unsqueeze", name, self.tensor([0], np.int64))
+            return self.add("Unsqueeze", name, axes=[axis])
+        return self.add("Unsqueeze", name, self.tensor([axis], np.int64))
 
     def joined(self, names: Sequence[str], axis: int) -> str:
         """Values one after the other along an axis; a single one as it is."""

@@ -14,6 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from dlb_graph.rewriting.node_writer import with_nodes
+from dlb_graph.truth.block_search import run_nodes
 from dlb_graph.truth.copies import moves_numbers
 from dlb_graph.truth.trace import Trace, attributes_of
 
@@ -21,6 +22,8 @@ __all__ = ["NumbersOfIndices", "with_numbers_of_indices"]
 
 #: The first operator set in which Squeeze reads its axes.
 _AXES_ARE_INPUTS = 13
+#: How many integers are tried, where what is computed of them looks up rows.
+_MOST_NUMBERS = 100
 _TABLE, _LAST = "dlb/indices/numbers", "dlb/indices/last"
 
 
@@ -46,7 +49,8 @@ def with_numbers_of_indices(
     """The model in which what computes with integers of the input reads real numbers of a table.
 
     Returns:
-        None if the input looks up no row of a table, or if nothing else reads its integers.
+        None if the input looks up no row of a table, as it is or computed with, or if nothing else reads its
+        integers.
     """
     indices = _indices(traced)
     lookups = [node for node in traced.nodes if _looks_up(traced, node, indices)]
@@ -57,9 +61,10 @@ def with_numbers_of_indices(
         if not indices.isdisjoint(node.input) and not traced.live.isdisjoint(node.output)
     }
     reading -= indices | rows_of
-    if not lookups or not reading:
+    sizes = [len(traced.values[node.input[0]]) for node in lookups]
+    entries = min(sizes) if sizes else _valid_numbers(traced, indices)
+    if not entries or not reading:
         return None
-    entries = min(len(traced.values[node.input[0]]) for node in lookups)
     numbers = np.arange(entries, dtype=np.float64).reshape(-1, 1)
     constants = {_TABLE: numbers, _LAST: np.array([-1])}
     known, nodes = set[str](), list[onnx.NodeProto]()
@@ -98,6 +103,28 @@ def _looks_up(traced: Trace, node: onnx.NodeProto, indices: Collection[str]) -> 
     if node.op_type != "Gather" or node.input[1] not in indices or node.input[0] in traced.live:
         return False
     return traced.values[node.input[0]].ndim == 2 and not attributes_of(node).get("axis", 0)
+
+
+def _valid_numbers(traced: Trace, indices: Collection[str]) -> int:
+    """How many integers of the input, from 0, look up rows that are there, computed with; 0 without a table."""
+    nodes, computed, tables = list[onnx.NodeProto](), {*indices}, dict[str, int]()
+    for node in traced.nodes:
+        if _looks_up(traced, node, computed):
+            rows = len(traced.values[node.input[0]])
+            tables[node.input[1]] = min(rows, tables.get(node.input[1], rows))
+        elif (
+            not computed.isdisjoint(node.input)
+            and traced.values[node.output[0]].dtype.kind in "biu"
+        ):
+            nodes.append(node)
+            computed.update(node.output)
+    for number in range(_MOST_NUMBERS if tables else 0):
+        feed = {name: np.full_like(traced.values[name], number) for name in traced.inputs}
+        for name, rows in tables.items():
+            places = run_nodes(traced, nodes, feed, name)
+            if places.min() < -rows or places.max() >= rows:
+                return number
+    return _MOST_NUMBERS if tables else 0
 
 
 def _numbers(traced: Trace, name: str, opset: int) -> Iterator[onnx.NodeProto]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dlb_graph.rewriting.node_writer import NodeWriter, Rule
 
 __all__ = ["RULES"]
@@ -89,6 +91,68 @@ def _product_to_real(write: NodeWriter) -> bool:
     return write.end(write.sum(write.add("MatMul", first, second), write.input(6)))
 
 
+def _dynamic_product(write: NodeWriter, x: str, weight: str, scale: str, zero: str) -> str:
+    """A value, quantised by its least and largest number, times a matrix of integers."""
+    names = [f"{write.node.output[0]}/{len(write.nodes)}/{part}" for part in ("q", "scale", "zero")]
+    write.add_all("DynamicQuantizeLinear", [x], names)
+    product = write.add("MatMulInteger", names[0], weight, names[2], *_given(zero))
+    return write.add(
+        "Mul", write.add("Cast", product, to=write.element), write.add("Mul", names[1], scale)
+    )
+
+
+def _backwards(write: NodeWriter, name: str) -> str:
+    return write.add("Slice", name, *(write.tensor([n], np.int64) for n in (-1, -(2**62), 0, -1)))
+
+
+def _lstm(write: NodeWriter) -> bool:
+    """DynamicQuantizeLSTM: all steps are quantised at once, the state at each. No peepholes or lengths."""
+    attributes, x = write.attributes, write.input(0)
+    settings = {name: value for name, value in attributes.items() if value}
+    if settings.keys() - {"direction", "hidden_size"} or write.input(4) or write.input(7):
+        return False
+    size, direction = attributes["hidden_size"], attributes.get("direction", "forward")
+    backward = {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[direction]
+    batch = write.add(
+        "Slice", write.add("Shape", x), write.tensor([1], np.int64), write.tensor([2], np.int64)
+    )
+    zeros = write.add(
+        "ConstantOfShape", write.add("Concat", batch, write.tensor([size], np.int64), axis=0)
+    )
+    ends = list[list[str]]()
+    for place, reverse in enumerate(backward):
+        of_x, of_state = (
+            [write.place(write.input(k), place) if write.input(k) else "" for k in (first, *others)]
+            for first, *others in ((1, 8, 9), (2, 10, 11))
+        )
+        gates = _dynamic_product(write, x, *of_x)
+        if write.input(3):
+            gates = write.sum(
+                gates, *write.cut(write.place(write.input(3), place), 4 * size, 8 * size)
+            )
+        gates = _backwards(write, gates) if reverse else gates
+        states = [write.place(write.input(k), place) if write.input(k) else zeros for k in (5, 6)]
+        inner = write.inner()
+        state, cell, step = (f"{inner.node.output[0]}/{name}" for name in ("state", "cell", "step"))
+        both = inner.add("Add", step, _dynamic_product(inner, state, *of_state))
+        # In the order of ONNX: input, output, forget, cell.
+        gate = inner.parts(both, 4)
+        i, o, f = (inner.add("Sigmoid", name) for name in gate[:3])
+        kept = inner.add("Mul", i, inner.add("Tanh", gate[3]))
+        kept = inner.add("Add", inner.add("Mul", f, cell), kept)
+        value = inner.add("Mul", o, inner.add("Tanh", kept))
+        body = inner.body([state, cell, step], [value, kept, inner.add("Identity", value)])
+        names = [f"{write.node.output[0]}/{place}/{part}" for part in ("h", "c", "y")]
+        write.add_all("Scan", [*states, gates], names, body=body, num_scan_inputs=1)
+        names[2] = _backwards(write, names[2]) if reverse else names[2]
+        ends.append(names)
+    for number, (part, axis) in enumerate(zip((2, 0, 1), (1, 0, 0))):
+        if write.uses(number):
+            raised = [write.raised(names[part], axis) for names in ends]
+            write.end(write.joined(raised, axis), number)
+    return True
+
+
 def _quantize(write: NodeWriter, operator: str) -> bool:
     settings = {name: write.attributes[name] for name in ("axis",) if name in write.attributes}
     return write.end(write.add(operator, *_given(*write.node.input), **settings))
@@ -96,6 +160,7 @@ def _quantize(write: NodeWriter, operator: str) -> bool:
 
 _WINDOWS = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
 RULES: dict[str, Rule] = {
+    "DynamicQuantizeLSTM": _lstm,
     "DequantizeLinear": lambda write: _quantize(write, "DequantizeLinear"),
     "MatMulIntegerToFloat": _product_to_real,
     "QGemm": _gemm,

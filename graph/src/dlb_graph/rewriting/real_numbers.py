@@ -109,7 +109,10 @@ def _real_numbers(
 
 def _computes_index(graph: WholeGraph, node: onnx.NodeProto, computed: Set[str]) -> bool:
     """Whether a node makes integers of real numbers, or computes with such."""
-    computes = node.op_type in RANKING or not graph.numbers.isdisjoint(node.output)
+    values = graph.traced.values
+    cast = node.op_type == "Cast" and values[node.input[0]].dtype.kind == "f"
+    cast = cast and values[node.output[0]].dtype.kind in "iu"
+    computes = node.op_type in RANKING or cast or not graph.numbers.isdisjoint(node.output)
     return computes or not computed.isdisjoint(node.input)
 
 

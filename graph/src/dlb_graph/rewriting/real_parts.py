@@ -11,6 +11,8 @@ from onnx import helper
 
 from dlb_graph.layers.numbers import Array
 from dlb_graph.rewriting.numbers_of_indices import NumbersOfIndices
+from dlb_graph.truth.layout import LAYOUT
+from dlb_graph.truth.lookups import RANKING
 from dlb_graph.truth.trace import Trace
 
 __all__ = ["Parts", "WholeGraph"]
@@ -39,6 +41,12 @@ class WholeGraph:
     def is_whole(self, name: str) -> bool:
         """Whether a value has truths or integers."""
         return self.traced.values[name].dtype.kind in "biu" and name not in self.indices
+
+    def may_be_negative(self, name: str) -> bool:
+        """Whether integers are no places that a node found, perhaps moved or cast."""
+        while (node := self.traced.producers.get(name)) and node.op_type in ("Cast", *LAYOUT):
+            name = node.input[0]
+        return node is None or node.op_type not in RANKING
 
     def is_of_indices(self, node: onnx.NodeProto) -> bool:
         """Whether a node moves the integers that look up rows of a table, or looks them up."""
@@ -179,9 +187,8 @@ class Parts:
             return self.add("ReduceSum", name, last=last, axes=[axis], keepdims=0)
         return self.add("ReduceSum", name, self.graph.whole_numbers([axis]), last=last, keepdims=0)
 
-    def places(self, indices: str, size: int, axis: int, last: bool = False) -> str:
-        """1 at each index along a new axis of a size, 0 elsewhere."""
-        rank = self.graph.traced.values[indices].ndim
+    def places(self, indices: str, size: int, axis: int, rank: int, last: bool = False) -> str:
+        """1 at each index, of as many axes as its rank, along a new axis of a size, 0 elsewhere."""
         shape = [size if place == axis else 1 for place in range(rank + 1)]
         numbers = f"dlb/places/{'x'.join(map(str, shape))}"
         self.graph.constants[numbers] = np.arange(size, dtype=_DOUBLE).reshape(shape)

@@ -86,7 +86,11 @@ def _dynamically_quantized(parts: Parts) -> None:
     """By the least and the largest number of a sample, as for a batch of one; 0 is between both."""
     (x,), (_, scale, zero) = parts.inputs, parts.node.output
     values = parts.graph.traced.values[x]
-    axes = list(range(1, values.ndim))
+    samples = parts.graph.traced.batch
+    own = (
+        values.shape.index(samples) if samples in values.shape else None
+    )  # of a file of one sample
+    axes = [axis for axis in range(values.ndim) if axis != own]
     below = parts.add("Relu", parts.add("Neg", parts.reduced("ReduceMin", x, axes)))
     above = parts.add("Relu", parts.reduced("ReduceMax", x, axes))
     top = parts.graph.number(255)
@@ -121,7 +125,9 @@ def _one_hot(parts: Parts) -> None:
     output = graph.traced.values[parts.node.output[0]]
     axis = attributes_of(parts.node).get("axis", -1) % output.ndim
     off, on = (float(number) for number in graph.traced.values[values].ravel())
-    places = parts.places(indices, output.shape[axis], axis, last=(off, on) == (0, 1))
+    places = parts.places(
+        indices, output.shape[axis], axis, output.ndim - 1, last=(off, on) == (0, 1)
+    )
     if (off, on) != (0, 1):
         scaled = parts.add("Mul", places, graph.number(on - off))
         parts.add("Add", scaled, graph.number(off), last=True)
@@ -142,7 +148,7 @@ def _scattered(parts: Parts) -> None:
     if shapes[0] != shapes[1] or not (added == "add" or (zeros and added == "none")):
         raise UnsupportedError("it replaces numbers in places that depend on the input")
     # [..., count, ...] and a new axis behind it, of the places.
-    places = parts.places(indices, size, axis + 1)
+    places = parts.places(indices, size, axis + 1, traced.values[indices].ndim)
     raised = parts.unsqueezed(updates, axis + 1)
     placed = parts.add("Mul", raised, places)
     total = parts.summed(placed, axis, last=zeros)
@@ -156,8 +162,12 @@ def _row(parts: Parts) -> None:
     if indices not in graph.traced.live or table in graph.traced.live:
         _looked_up(parts)
         return
+    places, rows = indices, len(graph.traced.values[parts.numbers_read[0]])
+    if parts.graph.may_be_negative(indices):  # which count from the end
+        below = parts.add("Relu", parts.add("Sign", parts.add("Neg", indices)))
+        places = parts.add("Add", indices, parts.add("Mul", below, graph.number(rows)))
     rank = graph.traced.values[indices].ndim
-    places = parts.places(indices, len(graph.traced.values[table]), rank)
+    places = parts.places(places, rows, rank, rank)
     parts.add("MatMul", places, table, last=True)
 
 

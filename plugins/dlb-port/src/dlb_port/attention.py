@@ -34,6 +34,8 @@ _MAPS = {
     "out": "output",
     "output": "output",
 }
+#: A place in a sequence, such as of a map and a dropout, and a map that something is added to.
+_INNER = re.compile(r"(\.(\d+|base|base_layer|original|frozen|linear))+$")
 _FILLERS = re.compile(r"proj(ection)?|linear|dense|layer|weight|to|fc|w|lin|map|attn|attention")
 
 
@@ -49,8 +51,7 @@ def with_attention_joined(model: MatchableModel) -> MatchableModel | None:
             linear[parameter.layer].append(parameter)
     by_parent: dict[str, dict[str, str]] = defaultdict(dict)
     for name in linear:
-        # A number is a place in a sequence, such as of a map and a dropout.
-        path = re.sub(r"(\.\d+)+$", "", name)
+        path = _INNER.sub("", name)
         if part := _map_of(path):
             by_parent[path.rpartition(".")[0]].setdefault(part, name)
     parameters, joined = list(model.parameters), dict(model.joined)

@@ -7,7 +7,9 @@ operators with the same numbers, or if what differs is analytic (:mod:`dlb_graph
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,6 +21,7 @@ from dlb.proof.engine import Check, run, walk
 from dlb.proof.findings import Finding
 from dlb.report.answers import NotProven
 from dlb_graph.comparing.narrow import narrow_values
+from dlb_graph.comparing.read_facts import TurnedAxes
 from dlb_graph.pairs.runs import FilePair, make_pair, run_both
 from dlb_port.check_tables import FILE, NOT_OF_FILES
 from dlb_port.files.half import narrow_side, with_rounded_weights
@@ -32,13 +35,19 @@ __all__ = ["assert_same_file", "compare_files"]
 
 
 def compare_files(
-    first: str | Path, second: str | Path, *, inputs: str | Path | None = None, seed: int = 0
+    first: str | Path,
+    second: str | Path,
+    *,
+    inputs: str | Path | None = None,
+    seed: int = 0,
+    layouts: Mapping[str, str] | None = None,
 ) -> Certificate:
     """Compare two ONNX files, as ``dlb diff`` does.
 
     Args:
         inputs: an ``.npz`` file with the inputs; by default, seeded noise of the right shapes.
         seed: seeds the noise.
+        layouts: the order of the axes of inputs, by a file's name, such as ``NHWC``; found if left out.
 
     Returns:
         a certificate of the second file, compared with the first. ``workload`` names both files, and
@@ -50,7 +59,7 @@ def compare_files(
         dlb.errors.UnsupportedError: a file holds something that dlb cannot run.
         dlb.errors.RequestError: the files have different inputs or outputs, or the given inputs do not fit.
     """
-    pair = make_pair(first, second, inputs, seed)
+    pair = make_pair(first, second, inputs, seed, layouts or {})
     # An overflow is found as an infinity, so NumPy's warnings are not needed.
     with np.errstate(all="ignore"):
         results = tuple(_run(pair, np.random.default_rng(seed)))
@@ -66,15 +75,13 @@ def compare_files(
     )
 
 
-def assert_same_file(
-    first: str | Path, second: str | Path, *, inputs: str | Path | None = None, seed: int = 0
-) -> Certificate:
+def assert_same_file(first: str | Path, second: str | Path, **options: Any) -> Certificate:
     """As :func:`compare_files`, for tests.
 
     Raises:
         dlb.report.answers.NotProven: an AssertionError: they are neither proven nor within rounding.
     """
-    certificate = compare_files(first, second, inputs=inputs, seed=seed)
+    certificate = compare_files(first, second, **options)
     if not certificate.agrees:
         raise NotProven(certificate)
     return certificate
@@ -135,7 +142,12 @@ def _explained(
     if outputs is None or outputs.worst is None or outputs.verdict != "failed":
         return results
     distance = outputs.worst.relative_l2
-    cause = _rounding(pair, distance, seed) if distance is not None else None
+    proposed = (
+        each for each in pair.facts if isinstance(each, TurnedAxes) and each.source == "none"
+    )
+    cause = (
+        next(proposed, None) or (distance is not None and _rounding(pair, distance, seed)) or None
+    )
     if cause is None:
         return results
     return tuple(

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dlb.errors import RequestError
 from dlb.proof.update_batches import as_dtype
 from dlb_graph.pairs.input_arrays import read_arrays
+from dlb_graph.pairs.layouts import LAYOUTS
 
 __all__ = [
     "INPUT",
@@ -36,14 +37,6 @@ Array = npt.NDArray[Any]
 Inputs = Mapping[str, Array]
 #: The name of the only input.
 INPUT = "input"
-#: Layouts other than the canonical [N, C, ...] or [N, T, ...]: the order of the canonical axes.
-LAYOUTS = {
-    "NHWC": (0, 2, 3, 1),
-    "NWC": (0, 2, 1),
-    "NDHWC": (0, 2, 3, 4, 1),
-    "TNC": (1, 0, 2),
-    "TN": (1, 0),
-}
 #: Default number of samples of noise.
 BATCH = 8
 #: Further inputs of a model that reads noise are the first one times these, so that values reach bounds

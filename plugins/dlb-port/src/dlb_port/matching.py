@@ -30,6 +30,12 @@ STATISTICS = ("mean", "variance")
 
 #: What additions of low rank are called.
 _LOW_RANK = re.compile("lora|low.?rank|adapter", re.IGNORECASE)
+#: Words for the maps of an attention, and for the first and the second of two that make a weight.
+_MAPS = {
+    **{"q": "query", "query": "query", "k": "key", "key": "key", "v": "value", "value": "value"},
+    **{"o": "output", "out": "output", "output": "output"},
+    **{"a": "first", "down": "first", "b": "second", "up": "second"},
+}
 #: Attributes that say why a layer has other parameters than its counterpart.
 _TELLING = ("reset_after", "shared_axes", "track_running_stats", "go_backwards", "normalize")
 
@@ -279,7 +285,8 @@ def _signature(
         return ()
     layer = model.layers[unit.layer]
     kind = "attention" if any(each.name in model.joined for each in parameters) else layer.kind
-    kind = "linear" if unit.part.startswith("low-rank") else kind
+    if unit.part.startswith("low-rank"):
+        kind = "linear" if all(len(each.shape) < 3 for each in parameters) else "conv"
     backwards = "backward" in unit.part or layer.attributes.get("go_backwards") == "True"
     shapes = tuple(sorted((_role(parameter), parameter.shape) for parameter in parameters))
     return kind, "backward" if backwards else "", shapes
@@ -314,12 +321,20 @@ def _pair_by_name(
     own_units: Sequence[Unit], other_units: Sequence[Unit]
 ) -> Iterable[tuple[Unit, Unit]]:
     """Pairs of units with equal signatures whose name occurs once in each model."""
-    own_counts = Counter(leaf(unit.layer) for unit in own_units)
-    other_counts = Counter(leaf(unit.layer) for unit in other_units)
+    own_counts, other_counts = (Counter(map(_name_of, units)) for units in (own_units, other_units))
     for unit in own_units:
-        name = leaf(unit.layer)
+        name = _name_of(unit)
         if own_counts[name] == other_counts[name] == 1:
-            yield unit, next(other for other in other_units if leaf(other.layer) == name)
+            yield unit, next(other for other in other_units if _name_of(other) == name)
+
+
+def _name_of(unit: Unit) -> str:
+    """The last part of a unit's name; of low rank, the map that it is added to, and whether it is the first."""
+    whole = f"{unit.layer} {unit.part}".lower()
+    if not _LOW_RANK.search(whole):
+        return leaf(unit.layer)
+    words = {_MAPS.get(word, "") for word in re.split("[^a-z]+", whole)}
+    return " ".join(sorted(words))
 
 
 def leaf(layer: str) -> str:

@@ -12,21 +12,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlb.errors import UnsupportedError
+from dlb.errors import UnsupportedError, WorkerRaised
 from dlb.proof.findings import Finding
-from dlb_graph.comparing.distance import figures, passes, same_bits
+from dlb_graph.comparing.distance import figures, passes
 from dlb_graph.comparing.tolerances import FLOAT32_LAYERS, FLOAT64_TOLERANCE
 from dlb_port.findings.port import DrawsRandom
 from dlb_port.inputs import LAYOUTS, Inputs, in_model_layout, to_canonical_layout, to_model_layout
 from dlb_port.layer_events import Side
 from dlb_port.recording import ModelHandle
+from dlb_port.stochastic_depth import UNSEEN, dropped_samples, is_identity
 from dlb_worker.contract import Dropout, ForwardPass, Gradients, LayerCall
 
-__all__ = ["NOT_SCALED", "Model"]
+__all__ = ["Model"]
 
 Array = npt.NDArray[Any]
-#: What drops samples and leaves the others as they are; its rate is what one pass dropped.
-NOT_SCALED = "samples, not scaled"
 
 
 class Model:
@@ -56,6 +55,7 @@ class Model:
         self.dropouts: list[tuple[str, Dropout]] = []
         #: Layers that drop samples and cannot be switched off.
         self.drawing: list[str] = []
+        self._bypassed: tuple[str, ...] = ()
         #: Places of the reference's outputs among the model's own, and the shapes of both.
         self._order: list[int] = []
         self._shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
@@ -66,6 +66,8 @@ class Model:
         again.remote = remote
         if self.dropouts:
             remote.set_dropout(False)
+        if self._bypassed:
+            remote.bypass(self._bypassed)
         return again
 
     def align_outputs(self, own: ForwardPass, reference: ForwardPass) -> None:
@@ -160,19 +162,25 @@ class Model:
         layers = self.remote.layers
         holders = {name.rpartition(".")[0] for name in layers}
         plain = [name for name in layers if name not in holders and not layers[name].kind]
+
+        def passes_of(names: Sequence[str], *, training: bool = True) -> list[LayerCall]:
+            found = self.forward(inputs, training=training, layers=names).calls
+            return [call for call in found if call.layer in names]
+
         samples: dict[str, Dropout] = {}
         with suppress(UnsupportedError):  # a capture that was not asked for it
-            for call in self.forward(inputs, training=True, layers=plain).calls:
-                if call.layer in plain and (found := _of_samples(call)):
-                    samples[call.layer] = found
-            kept = self.forward(inputs, layers=[*samples]).calls if samples else ()
-            same = [call.layer for call in kept if _is_identity(call)]
-            samples = {name: each for name, each in samples.items() if name in same}
+            samples = dropped_samples(passes_of, plain)
         self.drawing = [*samples]
         drops = [(call.layer, call.dropout or samples.get(call.layer)) for call in calls]
         self.dropouts = [(layer, dropout) for layer, dropout in drops if dropout]
         if any(call.dropout for call in calls):
             self.remote.set_dropout(False)
+        if samples and not any(dropout.of in UNSEEN for dropout in samples.values()):
+            with suppress(UnsupportedError, WorkerRaised):
+                self.remote.bypass([*samples])
+                self._bypassed = tuple(samples)
+                if all(map(is_identity, passes_of([*samples]))):
+                    self.drawing = []
 
     def find_randomness(self, inputs: Inputs) -> Finding | None:
         """The first layer that differs between two passes in training mode; None if none does.
@@ -204,31 +212,6 @@ class Model:
         side = Side(self.name, self.remote.layers, ForwardPass((), ()))
         facts = None if layer is None else side.facts(layer)
         return Finding(cause=DrawsRandom(model=self.name, layer=facts))
-
-
-def _is_identity(call: LayerCall) -> bool:
-    read, made = call.inputs, call.output
-    return read is not None and made is not None and same_bits(read, made)
-
-
-def _of_samples(call: LayerCall) -> Dropout | None:
-    """What a layer of unknown type drops if it zeros samples and scales the others alike (stochastic depth)."""
-    read, made = call.inputs, call.output
-    if call.dropout or read is None or made is None or read.shape != made.shape:
-        return None
-    if read.dtype.kind != "f" or not read.ndim or not read.size:
-        return None
-    read, made = (array.reshape(len(array), -1) for array in (read, made))
-    some, kept = read.any(axis=1), made.any(axis=1)
-    if not read[kept].any():
-        return None
-    largest = np.abs(read[kept]).argmax()
-    scale = made[kept].flat[largest] / read[kept].flat[largest]
-    if ((kept == some).all() and scale == 1) or not np.allclose(made[kept], scale * read[kept]):
-        return None
-    if scale == 1:
-        return Dropout(float(1 - kept.sum() / some.sum()), NOT_SCALED)
-    return Dropout(round(float(1 - 1 / scale), 6), "samples") if scale > 1 else None
 
 
 def _reshaped(array: Array, shape: tuple[int, ...]) -> Array:

@@ -308,6 +308,9 @@ class OnnxModel:
     def set_dropout(self, active: bool) -> None:
         """Nothing drops in evaluation mode."""
 
+    def bypass(self, layers: Sequence[str]) -> None:
+        """Nothing draws in evaluation mode."""
+
     def forward(
         self, inputs: Mapping[str, Array], *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass:

@@ -39,6 +39,7 @@ from dlb_port.own_steps import Program
 from dlb_port.reference_model import ReferenceModel
 from dlb_port.session import PortSession
 from dlb_port.states import compare_states
+from dlb_port.statistics import compare_statistics
 from dlb_port.subject import PortSubject
 from dlb_port.varied import varied
 from dlb_port.weight_map import Pair
@@ -222,6 +223,9 @@ def _prove_float32(
             if place and kind == kinds[0] and port.float32_only and result.verdict == "failed":
                 layers = Check.of(PORT["layers"], name, *subject.references)
                 yield run(layers, judged(subject.layers), errors)
+        if port.float32_only and {"training", "statistics"} <= subject.abilities:
+            statistics = Check.of(PORT["running statistics float32"], name, *subject.references)
+            yield run(statistics, judged(partial(compare_statistics, port)), errors)
     if export is not None:
         made = {name: each for name, each in loaded.items() if isinstance(each, Model)}
         yield from _prove_exports(session, made, truth.inputs, export)

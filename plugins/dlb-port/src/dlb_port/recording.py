@@ -53,6 +53,8 @@ class ModelHandle(Protocol):
 
     def set_dropout(self, active: bool) -> None: ...
 
+    def bypass(self, layers: Sequence[str]) -> None: ...
+
     def forward(
         self, inputs: Mapping[str, Array], *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass: ...
@@ -143,16 +145,17 @@ def fingerprint(array: Array) -> str:
 
 
 class _Questions:
-    """The state that a question is asked in: the weights that were loaded, and whether dropout acts."""
+    """The state that a question is asked in: the weights that were loaded, and whether dropout acts, or
+    else which other layers are left out."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, str] = {}
-        self._dropout = True
+        self._dropout: bool | list[str] = True
 
     def loaded(self, weights: Mapping[str, Array]) -> None:
         self._loaded |= {name: fingerprint(array) for name, array in weights.items()}
 
-    def dropout(self, active: bool) -> None:
+    def dropout(self, active: bool | list[str]) -> None:
         self._dropout = active
 
     def hash(self, call: str, arrays: Mapping[str, Array], *more: object) -> str:
@@ -219,6 +222,10 @@ class RecordingModel:
     def set_dropout(self, active: bool) -> None:
         self.model.set_dropout(active)
         self._questions.dropout(active)
+
+    def bypass(self, layers: Sequence[str]) -> None:
+        self.model.bypass(layers)
+        self._questions.dropout([*layers])
 
     def forward(
         self, inputs: Mapping[str, Array], *, training: bool = False, layers: Sequence[str] = ()
@@ -314,6 +321,9 @@ class RecordedModel:
 
     def set_dropout(self, active: bool) -> None:
         self._questions.dropout(active)
+
+    def bypass(self, layers: Sequence[str]) -> None:
+        self._questions.dropout([*layers])
 
     def forward(
         self, inputs: Mapping[str, Array], *, training: bool = False, layers: Sequence[str] = ()

@@ -87,6 +87,10 @@ class RemoteUserModel:
         """Switch off or on what calls report as dropout."""
         self._call("set_dropout", active=active)
 
+    def bypass(self, layers: Sequence[str]) -> None:
+        """Let layers return their input; see :meth:`dlb_worker.native.UserModel.bypass`."""
+        self._call("bypass", layers=list(layers))
+
     def forward(
         self, inputs: Mapping[str, Array], *, training: bool = False, layers: Sequence[str] = ()
     ) -> ForwardPass:

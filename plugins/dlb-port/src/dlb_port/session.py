@@ -454,12 +454,12 @@ def _propose(reference: Model, model: Model) -> Proposal:
     joined = with_attention_joined(source), with_attention_joined(target)
     if not plain.undecided or joined == (None, None):
         return plain
-    for own in filter(None, (joined[0], source)):
-        for other in filter(None, (joined[1], target)):
-            proposal = propose(own, other, names)
-            if not proposal.undecided:
-                return proposal
-    return plain
+    proposals = [
+        propose(own, other, names)
+        for own in filter(None, (joined[0], source))
+        for other in filter(None, (joined[1], target))
+    ]
+    return min(plain, *proposals, key=lambda proposal: len(proposal.undecided))
 
 
 def _added_biases(model: Model, other: Model) -> list[str]:

@@ -21,7 +21,8 @@ from dlb_port.findings.port import (
     DroppedPart,
     PenaltyDiffers,
 )
-from dlb_port.model import NOT_SCALED, Model
+from dlb_port.model import Model
+from dlb_port.stochastic_depth import UNSEEN
 from dlb_port.weight_map import Pair
 
 __all__ = ["compare_settings", "have_settings"]
@@ -53,7 +54,7 @@ def compare_settings(
         if mine is not None and its is not None and mine.of == its.of:
             rate = figure(mine.layer, np.array([its.rate]), np.array([mine.rate]))
             rates.append(rate)
-            if passes((rate,), FLOAT64_TOLERANCE) or mine.of == NOT_SCALED:
+            if passes((rate,), FLOAT64_TOLERANCE) or mine.of == UNSEEN[0]:
                 continue
         cause = DropoutDiffers(reference=mine, other=its)
         lacks = reference.name if mine is None else model.name if its is None else ""

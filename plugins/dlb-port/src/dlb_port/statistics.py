@@ -45,8 +45,9 @@ def compare_statistics(port: PortComparison) -> Sides:
     return Sides(
         {**actual, **updated.actual},
         {**expected, **updated.expected},
-        tolerance=FLOAT64_TOLERANCE,
-        facts=(*facts, *updated.facts),
+        tolerance=port.tolerance,
+        faults=tuple(facts),
+        facts=updated.facts,
     )
 
 
@@ -75,7 +76,7 @@ def _updated(port: PortComparison) -> Sides:
             for over, changed in _with_other_divisor(
                 truth, own, port.weights[name], expected[name]
             ):
-                if passes(figures({"": actual[name]}, {"": changed}), FLOAT64_TOLERANCE):
+                if passes(figures({"": actual[name]}, {"": changed}), port.tolerance):
                     expected[name], divisors[name] = changed, over
                     break
     if not divisors:

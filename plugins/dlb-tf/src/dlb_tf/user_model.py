@@ -179,6 +179,7 @@ class UserKerasModel(KerasParameters, LayeredUserModel):
     """A Keras model, in float64."""
 
     kinds = KINDS
+    called = "call"
 
     def __init__(self, request: UserModelRequest) -> None:
         self.dtype = request.dtype
@@ -360,13 +361,16 @@ class _Watch:
         self._activations = {layer: layer.activation for layer in self.names if _activation(layer)}
         for layer, activation in self._activations.items():
             layer.activation = self._watched_activation(activation)
+        self._own = {layer: vars(layer).get("call") for layer in self.names}
         for layer in self.names:
             layer.call = self._watched_call(layer, layer.call)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        for layer in self.names:
+        for layer, own in self._own.items():
             del layer.call  # the class's own shows again
+            if own is not None:
+                layer.call = own
         for layer, activation in self._activations.items():
             layer.activation = activation
 

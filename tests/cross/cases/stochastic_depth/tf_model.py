@@ -46,3 +46,14 @@ def as_dropout():
 
 def of_elements():
     return build(layers.Dropout(0.25))
+
+
+def deep(rates=(0.0, 0.03, 0.06)):
+    x = y = keras.Input((6,))
+    for r in rates:
+        y = y + DropPath(r)(layers.Dropout(0.1)(layers.Dense(6, activation="relu")(y)))
+    return keras.Model(x, layers.Dense(3)(y))
+
+
+def deep_wrong():
+    return deep((0.0, 0.06, 0.03))

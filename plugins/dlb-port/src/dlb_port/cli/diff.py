@@ -17,11 +17,24 @@ __all__ = ["diff_command"]
 @click.argument("first")
 @click.argument("second")
 @ARRAYS
+@click.option(
+    "--layout",
+    "layouts",
+    multiple=True,
+    metavar="FILE=ORDER",
+    help="The order of the axes that a file reads, such as b.onnx=NHWC. Default: as sizes show.",
+)
 @option("seed")
 @CERTIFICATE
 @with_options(ANSWERED)
 def diff_command(
-    first: str, second: str, inputs: Path | None, seed: int, certificate: Path | None, as_json: bool
+    first: str,
+    second: str,
+    inputs: Path | None,
+    layouts: tuple[str, ...],
+    seed: int,
+    certificate: Path | None,
+    as_json: bool,
 ) -> int:
     """Prove that two ONNX files compute the same, whoever wrote them.
 
@@ -35,7 +48,8 @@ def diff_command(
     from dlb_port.file_proof import compare_files
 
     check_destination(certificate)
-    compared = compare_files(first, second, inputs=inputs, seed=seed)
+    orders = {file: order for file, _, order in (each.rpartition("=") for each in layouts)}
+    compared = compare_files(first, second, inputs=inputs, seed=seed, layouts=orders)
     if certificate is not None:
         write(compared, certificate)
     status = compared.status(compared.checks[0].adapter)

@@ -49,6 +49,16 @@ def _paired(cause: read_facts.PairedByOrder, finding: Finding, adapter: str) -> 
     return f"{cause.kind} paired by order: {pairs}"
 
 
+@renders(read_facts.TurnedAxes)
+def _turned(cause: read_facts.TurnedAxes, finding: Finding, adapter: str) -> str:
+    how = {
+        "declared": "as --layout says",
+        "sizes": "as sizes show",
+        "none": f"both compute the same; if that is its layout, --layout {cause.layout} says so",
+    }[cause.source]
+    return f"'{cause.port}' of '{cause.file}' transposed by {list(cause.axes)}: {how}"
+
+
 @renders(read_facts.InTrainingMode)
 def _training_mode(cause: read_facts.InTrainingMode, finding: Finding, adapter: str) -> str:
     return (
