@@ -30,6 +30,7 @@ else:  # The command describes adapters without importing NumPy.
 
 __all__ = [
     "ADDED",
+    "ASYNCHRONOUS_CASES",
     "CASES",
     "CONTRACT",
     "FEATURES",
@@ -105,7 +106,9 @@ ADDED = {
             "losses_of_maps",
             "peak_work",
             "placement",
+            "pulls",
             "shared_layers",
+            "staleness",
             "step_phases",
             "three_axes",
             "unequal_shares",
@@ -114,7 +117,8 @@ ADDED = {
     ),
 }
 
-#: What a strategy may claim: that so K workers, each on its share of a batch, end as one worker does.
+#: What a strategy may claim: that so K workers, each on its share of a batch, end as one worker does; or, if
+#: they take no steps together, as the strategy is defined.
 CASES = {
     "equal_shares": "K divides the batch",
     "unequal_shares": "K does not; the adapter needs the feature of that name",
@@ -128,6 +132,12 @@ CASES = {
     "global_statistics": "it uses those of the whole batch",
     "dropout": "each worker has the masks of its own samples",
     "adam": "the optimizer is Adam",
+}
+
+#: What an asynchronous strategy may claim besides.
+ASYNCHRONOUS_CASES = {
+    "stale_gradients": "a worker computes gradients, and pushes them after its peers have pushed twice",
+    "every_push_counts": "all push as they will, and the weights move by the sum of what was pushed",
 }
 
 #: The losses of an adapter that does not say which it has.
@@ -499,11 +509,14 @@ class StrategyDescription:
         synchronous: whether K workers must equal one worker on the same global batch.
         averages_every: after how many steps workers take the mean of their parameters, for local SGD, which
             is not synchronous; 0 for any other strategy.
+        pulls: for an asynchronous strategy, in which of :data:`PHASES` a worker takes the shared weights:
+            ``forward`` at its start, or ``update`` at its end. Its own gradients move them in ``update``. ""
+            for any other strategy.
         parallelism: what is divided: ``data``, ``model`` or ``pipeline``.
         parameters: who holds them: ``replicated``, ``sharded`` or ``server``.
         backends: what carries the messages.
         devices: where it runs.
-        cases: names from :data:`CASES`, in which K workers compute what one does.
+        cases: names from :data:`CASES` and :data:`ASYNCHRONOUS_CASES`, in which that is so.
     """
 
     name: str
@@ -516,6 +529,7 @@ class StrategyDescription:
     devices: Tuple[str, ...] = ("cpu",)
     cases: Tuple[str, ...] = ("equal_shares",)
     averages_every: int = 0
+    pulls: str = ""
 
 
 @dataclass(frozen=True)

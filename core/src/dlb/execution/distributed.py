@@ -13,7 +13,7 @@ from dlb.capabilities import Capabilities
 from dlb.errors import UnsupportedError
 from dlb.execution.models import Stage, drop_at_end
 from dlb.execution.workers import Workers
-from dlb.proof.checks.distributed import StepsTaken, compare_workers
+from dlb.proof.checks.distributed import ScheduleTaken, StepsTaken, compare_workers
 from dlb.proof.engine import Check, judged, run
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import Asynchronous
@@ -28,6 +28,7 @@ __all__ = [
     "check_unequal_shares",
     "compare_with_single_worker",
     "is_synchronous",
+    "take_schedule",
     "take_steps",
     "train_few_steps",
 ]
@@ -82,6 +83,14 @@ def take_steps(
     training.end()
     workers = model.group.launch.workers
     return StepsTaken(workers, len(order), draw, written, model.weights_and_state())
+
+
+def take_schedule(model: RemoteModel, data: Path, order: Array, ranks: list[int]) -> ScheduleTaken:
+    """Train on the rows of ``order``, one worker at a time: of each in ``ranks`` the next part of its step."""
+    training = model.begin_training(data, order)
+    parts = [(rank, training.advance(rank)) for rank in ranks]
+    staleness = [facts["staleness"] for facts in training.end().facts]
+    return ScheduleTaken(parts, model.weights_and_state(), staleness)
 
 
 def train_few_steps(stage: Stage, model: RemoteModel) -> StepsTaken:

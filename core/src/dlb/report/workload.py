@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlb.proof.findings import Cause, Finding, workload
 from dlb.report.common import PLACES, layer_text, number_of_steps, quoted, renders, says
-from dlb_graph.comparing import read_facts, reduction
+from dlb_graph.comparing import asynchronous, read_facts, reduction
 
 __all__: list[str] = []
 
@@ -140,6 +140,25 @@ says(workload.Asynchronous, "'{strategy}' need not end as one worker does")
 def _workers(cause: workload.WorkersCompared, finding: Finding, adapter: str) -> str:
     told = "" if cause.gradients else ", gradients after the reduction are not told"
     return f"{cause.workers} workers, {number_of_steps(cause.steps)}{told}"
+
+
+@renders(workload.SchedulePlayed)
+def _played(cause: workload.SchedulePlayed, finding: Finding, adapter: str) -> str:
+    stale = ", ".join(f"{count} {lag} late" for lag, count in enumerate(cause.staleness) if count)
+    return f"{cause.workers} workers, {number_of_steps(cause.steps)} each; pushes: {stale}"
+
+
+@renders(asynchronous.PushesDiffer)
+def _pushes(cause: asynchronous.PushesDiffer, finding: Finding, adapter: str) -> str:
+    which = "pushes" if cause.push is None else f"push {cause.push}"
+    whose = f"{which} of rank {cause.rank} {'count' if cause.push is None else 'counts'}"
+    return {
+        "twice": f"{whose} twice",
+        "lost": f"{whose} for nothing",
+        "fresh": "gradients are those at the newest weights, not at those that their worker had pulled",
+        "staleness": "the workers state another staleness than their schedule has",
+        "other": "weights are not those of the schedule in NumPy",
+    }[cause.shape]
 
 
 @renders(reduction.ReductionDiffers)

@@ -29,6 +29,7 @@ __all__ = [
     "Otherwise",
     "RoundedExport",
     "RoundingGrows",
+    "SchedulePlayed",
     "SmallerBatch",
     "TrainedNotFinite",
     "WorkersCompared",
@@ -177,6 +178,19 @@ class Asynchronous(Cause, frozen=True, kw_only=True):
     """The strategy is asynchronous, so it need not end as one worker does."""
 
     strategy: str
+
+
+class SchedulePlayed(Cause, frozen=True, kw_only=True):
+    """How asynchronous workers took a schedule of pulls and pushes: a fact, not a fault.
+
+    Attributes:
+        staleness: how many pushes had no other between their worker's pull and themselves, how many had one,
+            and so on.
+    """
+
+    workers: int
+    steps: int
+    staleness: tuple[int, ...]
 
 
 class WorkersCompared(Cause, frozen=True, kw_only=True):
