@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from dlb.proof.findings import Cause, Finding, workload
-from dlb.report.common import PLACES, layer_text, number_of_steps, quoted, renders, says
+from dlb.report.common import (
+    PLACES,
+    lateness,
+    layer_text,
+    number_of_steps,
+    quoted,
+    renders,
+    says,
+)
 from dlb_graph.comparing import asynchronous, read_facts, reduction
 
 __all__: list[str] = []
@@ -133,6 +141,7 @@ def _error_multiple(cause: workload.ErrorMultiple, finding: Finding, adapter: st
 
 says(workload.FoldedWeights, "batch normalisation folded into: {weights}")
 says(workload.TrainedNotFinite, "training ends in NaN or infinity, which cannot be compared")
+says(workload.StateOnServer, "the server of '{strategy}' does not tell the optimizer's state")
 says(workload.Asynchronous, "'{strategy}' need not end as one worker does")
 
 
@@ -144,8 +153,8 @@ def _workers(cause: workload.WorkersCompared, finding: Finding, adapter: str) ->
 
 @renders(workload.SchedulePlayed)
 def _played(cause: workload.SchedulePlayed, finding: Finding, adapter: str) -> str:
-    stale = ", ".join(f"{count} {lag} late" for lag, count in enumerate(cause.staleness) if count)
-    return f"{cause.workers} workers, {number_of_steps(cause.steps)} each; pushes: {stale}"
+    steps = number_of_steps(cause.steps)
+    return f"{cause.workers} workers, {steps} each; {lateness(cause.staleness)}"
 
 
 @renders(asynchronous.PushesDiffer)

@@ -7,7 +7,7 @@ has one outcome.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -18,7 +18,7 @@ from dlb_graph.comparing.updates import Updates
 from dlb_graph.layers.numbers import Array
 from dlb_worker.contract import PHASES
 
-__all__ = ["Play", "Played", "PushesDiffer", "held_back", "mixed"]
+__all__ = ["Play", "Played", "PushesDiffer", "counted", "held_back", "mixed"]
 
 #: Ranks and the parts of their steps, one of :data:`dlb_worker.contract.PHASES`, in the order of time.
 Schedule = Sequence[tuple[int, str]]
@@ -41,9 +41,10 @@ class PushesDiffer(Cause, frozen=True, kw_only=True):
     push: int | None = None
 
 
-def mixed(workers: int, steps: int, seed: int) -> list[int]:
+def mixed(workers: int, steps: int, seed: int, accumulate: int = 1) -> list[int]:
     """Ranks in an order by chance, each as often as it takes parts of steps."""
-    order = [rank for rank in range(workers) for _ in range(steps * len(PHASES))]
+    parts = accumulate * (len(PHASES) - 1) + 1
+    order = [rank for rank in range(workers) for _ in range(steps * parts)]
     random.Random(seed).shuffle(order)
     return order
 
@@ -102,14 +103,15 @@ class Play:
         at = dict.fromkeys(range(self.workers), 0)
         used: dict[int, Tensors] = {}
         staleness: list[list[int]] = [[] for _ in pulled]
-        for pushes, rank, phase in _counted(schedule):
-            if phase == self.pulls == PHASES[0]:
-                pulled[rank], at[rank] = newest(), pushes
-            if phase == PHASES[0]:
+        for pushes, rank, phase in _numbered(schedule):
+            if rank not in used:  # a step begins
+                if self.pulls == PHASES[0]:
+                    pulled[rank], at[rank] = newest(), pushes
                 used[rank] = pulled[rank]
             if phase != PHASES[-1]:
                 continue
-            weights = newest() if self.fault and self.fault.shape == "fresh" else used[rank]
+            own = used.pop(rank)
+            weights = newest() if self.fault and self.fault.shape == "fresh" else own
             found = self.gradient(rank, len(staleness[rank]), weights)
             for _ in range(self._times(rank, len(staleness[rank]))):
                 server.step(found, self.rate)
@@ -156,7 +158,13 @@ class Play:
                 yield PushesDiffer(shape="lost", rank=rank, push=push)
 
 
-def _counted(schedule: Schedule) -> Iterator[tuple[int, int, str]]:
+def counted(staleness: Iterable[Iterable[int]]) -> tuple[int, ...]:
+    """How many pushes of all workers had no other before them, how many had one, and so on."""
+    lags = [lag for each in staleness for lag in each]
+    return tuple(lags.count(lag) for lag in range(max(lags, default=-1) + 1))
+
+
+def _numbered(schedule: Schedule) -> Iterator[tuple[int, int, str]]:
     """Each part of a step, after how many pushes."""
     pushes = 0
     for rank, phase in schedule:

@@ -14,7 +14,7 @@ from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import SchedulePlayed, WorkersCompared, WorkersDisagree
 from dlb.proof.subject import Sides
 from dlb.supervision.remote import Draw
-from dlb_graph.comparing.asynchronous import Play
+from dlb_graph.comparing.asynchronous import Play, counted
 from dlb_graph.comparing.distance import figures, same_bits
 from dlb_graph.comparing.reduction import known_gradients, other_samples, reductions
 from dlb_graph.comparing.tolerances import FLOAT64_TOLERANCE, Tensors
@@ -68,9 +68,8 @@ class ScheduleTaken:
 def compare_schedule(taken: ScheduleTaken, play: Play) -> Sides:
     """What asynchronous workers hold, and NumPy, after the same schedule."""
     compared, faults, right = play.compare(taken.parts, taken.end, taken.staleness)
-    counts = np.bincount([lag for lags in right.staleness for lag in lags])
     fact = SchedulePlayed(
-        workers=play.workers, steps=len(right.staleness[0]), staleness=tuple(map(int, counts))
+        workers=play.workers, steps=len(right.staleness[0]), staleness=counted(right.staleness)
     )
     return Sides(
         figures=compared,

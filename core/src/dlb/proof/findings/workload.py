@@ -31,6 +31,7 @@ __all__ = [
     "RoundingGrows",
     "SchedulePlayed",
     "SmallerBatch",
+    "StateOnServer",
     "TrainedNotFinite",
     "WorkersCompared",
     "WorkersDisagree",
@@ -176,6 +177,12 @@ class TrainedNotFinite(Cause, frozen=True, kw_only=True):
 
 class Asynchronous(Cause, frozen=True, kw_only=True):
     """The strategy is asynchronous, so it need not end as one worker does."""
+
+    strategy: str
+
+
+class StateOnServer(Cause, frozen=True, kw_only=True):
+    """The optimizer's state is with the strategy's server, which does not tell it."""
 
     strategy: str
 
