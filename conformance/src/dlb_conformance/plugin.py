@@ -111,7 +111,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cases = [
             _case(each, case, described)
             for each in found
-            for case in (*CASES, *(ASYNCHRONOUS_CASES if each.pulls else ()))
+            for case in (*CASES, *(ASYNCHRONOUS_CASES if each.asynchronous else ()))
         ]
         metafunc.parametrize("strategy,case", cases)
     if "variant" in metafunc.fixturenames:
@@ -132,7 +132,7 @@ def _case(strategy: StrategyDescription, case: str, adapter: AdapterDescription)
     """A case of a strategy; the table has what is not claimed too."""
     marks, row = [], f"{strategy.name}: {case}"
     weighs = case not in ("unequal_shares", "accumulation") or "unequal_shares" in adapter.features
-    defined = strategy.synchronous or strategy.averages_every or strategy.pulls
+    defined = strategy.synchronous or strategy.averages_every or strategy.asynchronous
     if not (defined and case in strategy.cases and weighs):
         row += " (not claimed)"
         reason = f"'{strategy.name}' of adapter '{adapter.name}' does not describe case '{case}'"

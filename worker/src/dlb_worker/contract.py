@@ -94,6 +94,7 @@ ADDED = {
         {
             "accumulate",
             "amsgrad",
+            "asynchronous",
             "averages_every",
             "cases",
             "class_weights",
@@ -106,7 +107,6 @@ ADDED = {
             "losses_of_maps",
             "peak_work",
             "placement",
-            "pulls",
             "shared_layers",
             "staleness",
             "step_phases",
@@ -509,9 +509,8 @@ class StrategyDescription:
         synchronous: whether K workers must equal one worker on the same global batch.
         averages_every: after how many steps workers take the mean of their parameters, for local SGD, which
             is not synchronous; 0 for any other strategy.
-        pulls: for an asynchronous strategy, in which of :data:`PHASES` a worker takes the shared weights:
-            ``forward`` at its start, or ``update`` at its end. Its own gradients move them in ``update``. ""
-            for any other strategy.
+        asynchronous: whether each worker's gradients move shared weights by themselves. It pushes them in
+            ``update``, the last of :data:`PHASES`, and pulls the weights after that.
         parallelism: what is divided: ``data``, ``model`` or ``pipeline``.
         parameters: who holds them: ``replicated``, ``sharded`` or ``server``.
         backends: what carries the messages.
@@ -529,7 +528,7 @@ class StrategyDescription:
     devices: Tuple[str, ...] = ("cpu",)
     cases: Tuple[str, ...] = ("equal_shares",)
     averages_every: int = 0
-    pulls: str = ""
+    asynchronous: bool = False
 
 
 @dataclass(frozen=True)

@@ -356,7 +356,7 @@ class StrategySession(abc.ABC):
     def staleness(self) -> Sequence[int]:
         """Of each push of the last model, how many of its peers' came after the worker's pull before it.
 
-        For asynchronous strategies. Optional; empty where it is not known.
+        Of an asynchronous strategy. Optional; empty where it is not known.
         """
         return ()
 

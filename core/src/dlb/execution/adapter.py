@@ -261,12 +261,12 @@ def _run_with_strategy(stage: Stage, run: AdapterRun) -> None:
         adapter = _check_adapter(stage, run, workers)
         no_masks = missing_masks(stage, adapter.features)
         model, run.gradients = prove_model(stage, workers.group, training=no_masks is None)
-        synchronous, pulls = is_synchronous(stage, workers)
+        synchronous, shared = is_synchronous(stage, workers)
         if synchronous and no_masks is not None:
             stage.keep(Check.of("distributed", stage.adapter).not_run(no_masks))
         elif synchronous:
             steps = train_few_steps(stage, model)
-        elif pulls and no_masks is None:
+        elif shared and no_masks is None:
             steps = take_few_parts(stage, model)
     with stage.start("timed") as workers:
         audit = _measure(stage, run, workers, adapter)
@@ -274,10 +274,10 @@ def _run_with_strategy(stage: Stage, run: AdapterRun) -> None:
         if isinstance(steps, StepsTaken):
             compare_with_single_worker(stage, workers.group, steps)
         elif steps is not None:
-            compare_with_schedule(stage, workers.group, steps, pulls)
+            compare_with_schedule(stage, workers.group, steps)
         run.changes, diverged = prove_steps(stage, workers.group, training=no_masks is None)
         run.diverged = run.diverged or diverged
-        _audit(stage, workers.group, audit, began, no_masks, synchronous and not pulls)
+        _audit(stage, workers.group, audit, began, no_masks, synchronous and not shared)
         _prove_rounding(stage, run, workers.group, no_masks)
 
 

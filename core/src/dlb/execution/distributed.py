@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from dlb.supervision.remote import Draw, RemoteModel, read_arrays, write_arrays
 from dlb_graph.comparing.asynchronous import Play, mixed
 from dlb_graph.comparing.tolerances import Tensors
 from dlb_graph.comparing.updates import Updates
+from dlb_graph.workload import learning_rate
 from dlb_graph.workload.shapes import trained_names
 from dlb_worker.arrays import read_or_map
 
@@ -53,20 +55,20 @@ SCHEDULED_STEPS = 4
 ELEMENTS = 4096
 
 
-def is_synchronous(stage: Stage, workers: Workers) -> tuple[bool, str]:
+def is_synchronous(stage: Stage, workers: Workers) -> tuple[bool, bool]:
     """Whether the workers must have the weights of one worker. If not, the check is kept as not run.
 
     Returns:
-        also in which part of a step they pull; "" where the strategy is not asynchronous.
+        also whether the strategy is asynchronous: a single worker of one is synchronous.
     """
     strategy = stage.request.strategy
     own = [each for each in workers.described["strategies"] if each["name"] == strategy]
-    pulls = next((each["pulls"] for each in own if each.get("pulls")), "")
-    if all(each["synchronous"] for each in own) or (pulls and stage.request.workers == 1):
-        return True, pulls
+    shared = any(each.get("asynchronous") for each in own)
+    if all(each["synchronous"] for each in own) or (shared and stage.request.workers == 1):
+        return True, shared
     reason = Finding(cause=Asynchronous(strategy=strategy))
     stage.keep(Check.of("distributed", stage.adapter).not_run(reason))
-    return False, pulls
+    return False, shared
 
 
 def check_unequal_shares(
@@ -142,12 +144,11 @@ def _first_batches(stage: Stage) -> tuple[Path, Array]:
     return data, indices.reshape(rows.shape).astype(np.int64)
 
 
-def compare_with_schedule(stage: Stage, group: Group, taken: ScheduleTaken, pulls: str) -> None:
+def compare_with_schedule(stage: Stage, group: Group, taken: ScheduleTaken) -> None:
     """Run the check ``distributed, schedule``: NumPy takes the same steps in the same order.
 
     Args:
         group: one worker without the strategy, which computes gradients.
-        pulls: in which part of a step workers pull.
     """
     stage.phase("playing the schedule again")
     request, prepared = stage.request, stage.prepared
@@ -172,7 +173,8 @@ def compare_with_schedule(stage: Stage, group: Group, taken: ScheduleTaken, pull
             batch = (as_dtype(stored[name][rows], "float64") for name in ("inputs", "labels"))
             return models[rank].step_gradients(*batch)
 
-        play = Play(request.workers, pulls, updates, gradient, optimizer.learning_rate)
+        rate = partial(learning_rate, optimizer, request.workload.schedule)
+        play = Play(request.workers, updates, gradient, rate)
         compared = judged(lambda: compare_schedule(taken, play))
         stage.keep(run(Check.of("distributed, schedule", stage.adapter), compared))
 

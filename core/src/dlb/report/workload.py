@@ -164,7 +164,7 @@ def _pushes(cause: asynchronous.PushesDiffer, finding: Finding, adapter: str) ->
     return {
         "twice": f"{whose} twice",
         "lost": f"{whose} for nothing",
-        "fresh": "gradients are those at the newest weights, not at those that their worker had pulled",
+        "fresh": "gradients are those at the newest weights, not at those that the worker had pulled",
         "staleness": "the workers state another staleness than their schedule has",
         "other": "weights are not those of the schedule in NumPy",
     }[cause.shape]

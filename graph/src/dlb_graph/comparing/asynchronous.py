@@ -29,8 +29,8 @@ class PushesDiffer(Cause, frozen=True, kw_only=True):
 
     Attributes:
         shape: what explains them: pushes count twice, or not at all (``lost``); gradients are those at the
-            newest weights (``fresh``), not at those that the worker had pulled; workers state another
-            staleness; or nothing that is known.
+            newest weights as their step began (``fresh``), not at those that the worker had pulled; workers
+            state another staleness; or nothing that is known.
         rank: of ``twice`` and ``lost``, whose pushes.
         push: which one of them, from 0; null for all.
     """
@@ -78,18 +78,16 @@ class Play:
 
     Attributes:
         workers: how many.
-        pulls: see :class:`dlb_worker.contract.StrategyDescription`.
         start: the optimizer with the weights that all begin with.
         gradient: of a rank, the number of its step, and weights by ``layer.parameter``.
-        rate: the learning rate.
+        rate: the learning rate of a worker's own step, by its number.
         fault: what goes wrong; None for nothing.
     """
 
     workers: int
-    pulls: str
     start: Callable[[], Updates]
     gradient: Callable[[int, int, Tensors], Mapping[str, Array]]
-    rate: float
+    rate: Callable[[int], float]
     fault: PushesDiffer | None = None
 
     def of(self, schedule: Schedule) -> Played:
@@ -104,20 +102,17 @@ class Play:
         used: dict[int, Tensors] = {}
         staleness: list[list[int]] = [[] for _ in pulled]
         for pushes, rank, phase in _numbered(schedule):
-            if rank not in used:  # a step begins
-                if self.pulls == PHASES[0]:
-                    pulled[rank], at[rank] = newest(), pushes
-                used[rank] = pulled[rank]
+            if self.fault and self.fault.shape == "fresh" and rank not in used:
+                used[rank] = newest()
             if phase != PHASES[-1]:
                 continue
-            own = used.pop(rank)
-            weights = newest() if self.fault and self.fault.shape == "fresh" else own
-            found = self.gradient(rank, len(staleness[rank]), weights)
-            for _ in range(self._times(rank, len(staleness[rank]))):
-                server.step(found, self.rate)
+            weights = used.pop(rank, pulled[rank])
+            step = len(staleness[rank])
+            found = self.gradient(rank, step, weights)
+            for _ in range(self._times(rank, step)):
+                server.step(found, self.rate(step))
             staleness[rank].append(pushes - at[rank])
-            if self.pulls == PHASES[-1]:
-                pulled[rank], at[rank] = newest(), pushes + 1
+            pulled[rank], at[rank] = newest(), pushes + 1
         return Played(server, pulled, staleness)
 
     def _times(self, rank: int, push: int) -> int:

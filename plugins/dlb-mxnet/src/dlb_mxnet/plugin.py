@@ -65,9 +65,8 @@ class DistAsync(DistSync):
 
     name = "dist_async"
     title = "KVStore dist_async"
-    synchronous = False
+    synchronous, asynchronous = False, True
     parameters = "server"
-    pulls = "update"
     # Others need workers that share their gradients, weigh them by their samples, or tell of one step at once.
     cases = tuple(
         case
