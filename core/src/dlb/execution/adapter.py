@@ -46,7 +46,7 @@ from dlb.proof.checks.file import check_file
 from dlb.proof.divergence import Changes
 from dlb.proof.engine import Check
 from dlb.proof.findings import Finding
-from dlb.proof.findings.workload import TrainedNotFinite
+from dlb.proof.findings.workload import Asynchronous, TrainedNotFinite
 from dlb.proof.worker_logs import keep_output, names_log, with_kept_logs
 from dlb.record import Exported, Quality, Timing
 from dlb.request import Reporter, Request
@@ -252,9 +252,10 @@ def _run_with_strategy(stage: Stage, run: AdapterRun) -> None:
         with stage.start("timed") as workers:
             adapter = _check_adapter(stage, run, workers)
             no_masks = missing_masks(stage, adapter.features)
+            synchronous, shared = is_synchronous(stage, workers)
             audit = _measure(stage, run, workers, adapter)
         with stage.start("single", single=True) as workers:
-            _audit(stage, workers.group, audit, began, no_masks)
+            _audit(stage, workers.group, audit, began, no_masks, synchronous and not shared)
         return
     steps: StepsTaken | ScheduleTaken | None = None
     with stage.start("distributed") as workers:
@@ -262,11 +263,14 @@ def _run_with_strategy(stage: Stage, run: AdapterRun) -> None:
         no_masks = missing_masks(stage, adapter.features)
         model, run.gradients = prove_model(stage, workers.group, training=no_masks is None)
         synchronous, shared = is_synchronous(stage, workers)
-        if synchronous and no_masks is not None:
-            stage.keep(Check.of("distributed", stage.adapter).not_run(no_masks))
-        elif synchronous:
+        reason = no_masks
+        if not synchronous:
+            reason = Finding(cause=Asynchronous(strategy=stage.request.strategy))
+        if reason is not None:
+            stage.keep(Check.of("distributed", stage.adapter).not_run(reason))
+        if no_masks is None and synchronous:
             steps = train_few_steps(stage, model)
-        elif shared and no_masks is None:
+        elif no_masks is None and shared:
             steps = take_few_parts(stage, model)
     with stage.start("timed") as workers:
         audit = _measure(stage, run, workers, adapter)

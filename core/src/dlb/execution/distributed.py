@@ -22,8 +22,6 @@ from dlb.proof.checks.distributed import (
     compare_workers,
 )
 from dlb.proof.engine import Check, judged, run
-from dlb.proof.findings import Finding
-from dlb.proof.findings.workload import Asynchronous
 from dlb.proof.update_batches import as_dtype
 from dlb.request import Request
 from dlb.supervision.group import Group
@@ -56,7 +54,7 @@ ELEMENTS = 4096
 
 
 def is_synchronous(stage: Stage, workers: Workers) -> tuple[bool, bool]:
-    """Whether the workers must have the weights of one worker. If not, the check is kept as not run.
+    """Whether the workers must have the weights of one worker.
 
     Returns:
         also whether the strategy is asynchronous: a single worker of one is synchronous.
@@ -64,11 +62,8 @@ def is_synchronous(stage: Stage, workers: Workers) -> tuple[bool, bool]:
     strategy = stage.request.strategy
     own = [each for each in workers.described["strategies"] if each["name"] == strategy]
     shared = any(each.get("asynchronous") for each in own)
-    if all(each["synchronous"] for each in own) or (shared and stage.request.workers == 1):
-        return True, shared
-    reason = Finding(cause=Asynchronous(strategy=strategy))
-    stage.keep(Check.of("distributed", stage.adapter).not_run(reason))
-    return False, shared
+    alone = shared and stage.request.workers == 1
+    return alone or all(each["synchronous"] for each in own), shared
 
 
 def check_unequal_shares(
