@@ -23,6 +23,7 @@ STRATEGIES = [
 ]
 #: Workers that hold parts of parameters, and workers that are one process.
 OTHERS = [("torch", "fsdp"), ("tf", "mirrored"), ("torch", "tensor_parallel"), ("mxnet", "local")]
+ASYNCHRONOUS = [("torch", "parameter_server"), ("mxnet", "dist_async")]
 
 
 #: Small, and with convolutions.
@@ -46,6 +47,28 @@ def test_two_workers_equal_one(
     assert distributed["figures"][0]["relative_l2"] <= 1e-10
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("adapter", "strategy"), ASYNCHRONOUS)
+def test_an_asynchronous_schedule_is_played_again(
+    dlb: Dlb, tmp_path: Path, adapter: str, strategy: str, workers: int
+) -> None:
+    """One worker is synchronous; of several, the schedule is proven, and the run never is."""
+    workload = str(ROOT / "core" / "tests" / "workloads" / "mlp.toml")
+    words = ("--strategy", strategy, "--workers", str(workers), "--steps", "12", *ONE_THREAD)
+    done = dlb("run", workload, "--on", adapter, *words, "--out", str(tmp_path), "--json")
+    said = json.loads(done.stdout)
+    checks = {one["check"]: one for one in said["certificate"]["checks"]}
+    several = workers > 1
+    assert checks["distributed"]["verdict"] == ("not run" if several else "passed")
+    assert ("distributed, schedule" in checks) == several
+    proven = checks["distributed, schedule" if several else "distributed"]
+    assert proven["verdict"] == "passed" and proven["figures"][0]["relative_l2"] <= 1e-10
+    assert not any(one["verdict"] == "failed" for one in checks.values())
+    (record,) = said["records"]
+    assert sum(record["timing"]["staleness"]) == workers * 12
+    assert record["proof"] == "unproven"
+
+
 def test_masks_are_of_each_workers_own_samples(dlb: Dlb) -> None:
     words = ("--strategy", "chainermn", "--workers", "2", *ONE_THREAD, "--json")
     workload = str(Path(__file__).parent / "workloads" / "dropouts.toml")
@@ -61,7 +84,9 @@ LOST = [
     pytest.param(
         *of, sent, id=f"{'-'.join(of)}-{name}", marks=[] if name == default else [pytest.mark.long]
     )
-    for of, default in zip([*STRATEGIES, *OTHERS[:1]], ("killed", "stopped", "", "", ""))
+    for of, default in zip(
+        [*STRATEGIES, *OTHERS[:1], *ASYNCHRONOUS], ("killed", "stopped", "", "", "", "", "")
+    )
     for name, sent in (("killed", signal.SIGKILL), ("stopped", signal.SIGSTOP))
 ]
 

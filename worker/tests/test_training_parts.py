@@ -58,6 +58,32 @@ def test_parts_end_as_the_whole_does(calls, tmp_path, work):
     assert all(np.array_equal(array, second[name]) for name, array in first.items())
 
 
+def test_a_step_in_its_parts_moves_weights_in_the_last_one(calls, tmp_path, work):
+    whole, parts = build(calls, tmp_path, work), build(calls, tmp_path, work)
+    train(calls, tmp_path, whole)
+    model, started = calls.models[parts], weights(calls, tmp_path, parts)
+
+    def phases(inputs, labels):
+        yield "forward", None
+        yield "backward", None
+        yield "update", model.train_step(inputs, labels)
+
+    model.step_phases = phases
+    begin(calls, tmp_path, parts)
+    assert [calls.answer("advance", {})["phase"] for _ in range(2)] == ["forward", "backward"]
+    now = weights(calls, tmp_path, parts)
+    assert all(np.array_equal(array, now[name]) for name, array in started.items())
+    taken = [calls.answer("advance", {})["phase"] for _ in range(3 * len(ORDER) - 2)]
+    assert taken[::3] == ["update"] * len(ORDER)
+    facts = calls.answer("end_training", {"to": str(tmp_path / "parts.npz")})
+    costs = read_arrays(str(tmp_path / "parts.npz"))
+    assert facts["staleness"] == []
+    assert np.array_equal(costs["losses"], read_arrays(str(tmp_path / "costs.npz"))["losses"])
+    assert (costs["step_seconds"] > 0).all()
+    first, second = (weights(calls, tmp_path, model) for model in (whole, parts))
+    assert all(np.array_equal(array, second[name]) for name, array in first.items())
+
+
 def test_an_audited_step_writes_what_it_got_and_changed(calls, tmp_path, work):
     model = build(calls, tmp_path, work)
     twin = calls.models[build(calls, tmp_path, work)]

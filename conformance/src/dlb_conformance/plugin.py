@@ -14,7 +14,13 @@ from typing import Any
 import pytest
 
 from dlb.errors import DlbError, RequestError
-from dlb_worker.contract import CASES, PRECISION, AdapterDescription, StrategyDescription
+from dlb_worker.contract import (
+    ASYNCHRONOUS_CASES,
+    CASES,
+    PRECISION,
+    AdapterDescription,
+    StrategyDescription,
+)
 from dlb_worker.plugins import load_plugins
 
 from . import coverage, expected_failures, port_models
@@ -102,7 +108,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "strategy" in metafunc.fixturenames:
         described = _subject(metafunc.config).described
         found = [each for each in load_plugins().strategies() if described.name in each.frameworks]
-        cases = [_case(each, case, described) for each in found for case in CASES]
+        cases = [
+            _case(each, case, described)
+            for each in found
+            for case in (*CASES, *(ASYNCHRONOUS_CASES if each.asynchronous else ()))
+        ]
         metafunc.parametrize("strategy,case", cases)
     if "variant" in metafunc.fixturenames:
         try:
@@ -122,7 +132,7 @@ def _case(strategy: StrategyDescription, case: str, adapter: AdapterDescription)
     """A case of a strategy; the table has what is not claimed too."""
     marks, row = [], f"{strategy.name}: {case}"
     weighs = case not in ("unequal_shares", "accumulation") or "unequal_shares" in adapter.features
-    defined = strategy.synchronous or strategy.averages_every
+    defined = strategy.synchronous or strategy.averages_every or strategy.asynchronous
     if not (defined and case in strategy.cases and weighs):
         row += " (not claimed)"
         reason = f"'{strategy.name}' of adapter '{adapter.name}' does not describe case '{case}'"

@@ -5,21 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from dlb.execution.distributed import take_steps
+from dlb.execution.distributed import take_schedule, take_steps
+from dlb.execution.models import drop_at_end
 from dlb.execution.workers import start_workers
-from dlb.proof.checks.distributed import StepsTaken, compare_workers
+from dlb.proof.certificate import CheckResult
+from dlb.proof.checks.distributed import StepsTaken, compare_schedule, compare_workers
 from dlb.proof.engine import Check, judge
 from dlb.report.sentences import sentence
 from dlb.supervision.group import Group, Launch
-from dlb.supervision.remote import Draw, RemoteModel, write_arrays
+from dlb.supervision.remote import Draw, RemoteModel, read_arrays, write_arrays
 from dlb_graph import workload as W
+from dlb_graph.comparing.asynchronous import Play, held_back, mixed
 from dlb_graph.comparing.distance import figures
 from dlb_graph.comparing.tolerances import FLOAT64_TOLERANCE
 from dlb_graph.comparing.updates import Updates
@@ -66,20 +69,22 @@ def differences(group: Group, single: Group, name: str) -> list[str]:
     """What the workers of a group do otherwise than one worker, in sentences; empty if nothing."""
     case, local, workers = STRATEGY_CASES[name], name == "local_statistics", group.launch.workers
     described = {each.name: each for each in load_plugins().strategies()}
-    period = described[group.launch.strategy].averages_every
+    strategy = described[group.launch.strategy]
+    period = strategy.averages_every
     model, batch_size, count = case.model, case.batch_size, 2 * period + 1 if period else STEPS
     inputs, labels = random_batch(model, samples=count * batch_size, loss=case.loss)
     order, data = np.arange(len(inputs)).reshape(count, -1), group.launch.scratch / "data.npz"
     write_arrays(data, {"inputs": inputs, "labels": labels})
     weights, masks = random_weights(model), proof_masks(model, 0, batch_size)
 
-    def steps(group: Group, described: W.Workload) -> StepsTaken:
-        built = RemoteModel(
+    def build(group: Group, described: W.Workload) -> RemoteModel:
+        return RemoteModel(
             group, described, weights, dtype="float64", batch_size=batch_size, masks=masks
         )
-        taken = take_steps(built, data, order, count, Draw(None, 0))
-        built.drop()
-        return taken
+
+    def steps(group: Group, described: W.Workload) -> StepsTaken:
+        with drop_at_end(build(group, described)) as built:
+            return take_steps(built, data, order, count, Draw(None, 0))
 
     def gradients(inputs: np.ndarray, labels: np.ndarray, row: int) -> dict[str, np.ndarray]:
         rolled = {name: np.roll(mask, -row, 0)[: len(inputs)] for name, mask in masks.items()}
@@ -89,6 +94,27 @@ def differences(group: Group, single: Group, name: str) -> list[str]:
             for part in zip(np.split(inputs, parts), np.split(labels, parts))
         )
 
+    def gradient(rank: int, step: int, held: Arrays) -> dict[str, np.ndarray]:
+        size = batch_size // workers
+        own = slice(rank * size, (rank + 1) * size)
+        rows = {n: mask[own] for n, mask in masks.items()}
+        batch = inputs[order[step][own]], labels[order[step][own]]
+        return truth.gradients(model, {**weights, **held}, *batch, rows, case.loss)
+
+    def start() -> Updates:
+        return Updates(case.optimizer, {n: weights[n] for n in trained_names(model)})
+
+    if strategy.asynchronous and workers > 1:
+        rate = partial(W.learning_rate, case.optimizer, case.schedule)
+        play = Play(workers, start, gradient, rate)
+        with drop_at_end(build(group, case)) as built:
+            if name == "every_push_counts":
+                return list(_every_push(built, data, order, play))
+            late = name == "stale_gradients"
+            ranks = held_back(workers, count) if late else mixed(workers, count, seed=0)
+            scheduled = take_schedule(built, data, order, ranks)
+        sides = compare_schedule(scheduled, play)
+        return _said(judge(Check.of("distributed", group.launch.adapter), sides))
     taken, states = steps(group, case), W.state_names(model) if local else ()
     running = list(_running_statistics(taken, model)) if local else []
     if period:
@@ -97,10 +123,29 @@ def differences(group: Group, single: Group, name: str) -> list[str]:
     optimizer = replace(case.optimizer, accumulate=workers) if local else case.optimizer
     one = steps(single, replace(case, optimizer=optimizer))
     sides = compare_workers(taken, one, gradients, case, states)
-    result = judge(Check.of("distributed", group.launch.adapter), sides)
+    return _said(judge(Check.of("distributed", group.launch.adapter), sides)) or running
+
+
+def _said(result: CheckResult) -> list[str]:
+    """What a comparison has found, in sentences; empty if nothing."""
     if result.verdict == "passed":
-        return running
+        return []
     return [sentence(each, "") for each in result.findings] + [str(result.figures[0])]
+
+
+def _every_push(model: RemoteModel, data: Path, order: np.ndarray, play: Play) -> Iterator[str]:
+    """What weights have moved by, if not by the sum of what workers pushed as they would."""
+    training, server = model.begin_training(data, order), play.start()
+    for _ in order:
+        paths, _ = training.audit(None, Draw(None, 0))
+        for part in [read_arrays(model.group, path) for path in paths]:
+            pushed = {n: part[f"reduced/{n}"].reshape(w.shape) for n, w in server.weights.items()}
+            server.step(pushed, play.rate(0))
+    ends = model.weights()
+    for name, expected in server.weights.items():
+        # Who pushed a parameter last pulled it last.
+        if min(distance(end[name], expected) for end in ends) > FLOAT64_TOLERANCE:
+            yield f"{name} is not moved by the sum of all pushes"
 
 
 def _local_sgd(

@@ -104,6 +104,8 @@ class TimingSummary(_Part, frozen=True, kw_only=True):
         other_cores: mean number of dlb's cores that other processes kept busy during the loop; null
             in older records, which did not measure it.
         audited_steps: steps, from 0, that were audited; they are timed as the others.
+        staleness: of an asynchronous strategy, how many pushes had no other between their worker's pull and
+            themselves, how many had one, and so on; empty where that is not known.
     """
 
     total_seconds: float
@@ -118,6 +120,7 @@ class TimingSummary(_Part, frozen=True, kw_only=True):
     memory_bytes: int | None
     other_cores: float | None = None
     audited_steps: tuple[int, ...] = ()
+    staleness: tuple[int, ...] = ()
 
 
 class Timing(TimingSummary, frozen=True, kw_only=True):

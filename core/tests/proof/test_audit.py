@@ -271,6 +271,14 @@ def test_one_call_cannot_lend_its_time_to_another() -> None:
     assert audit.unaccounted(told) == (pytest.approx(0.5), 0.1)
 
 
+def test_of_workers_that_go_on_by_themselves_the_slowest_accounts_for_the_time() -> None:
+    audit = Audit(2, taken=(Taken(0, 1, 10.0), Taken(1, 1, 10.0)))
+    first, second = np.array([10.0, 5.0]), np.array([5.0, 10.0])
+    assert audit.unaccounted(first) == (15.0, 20.0)
+    assert audit.unaccounted(first, np.stack([first, second])) is None
+    assert audit.unaccounted(first, np.stack([first, first])) == (15.0, 20.0)
+
+
 @pytest.mark.parametrize(("count", "batch"), [(512, 64), (100, 32), (5, 8), (10_000, 16), (70, 1)])
 def test_samples_of_a_test_come_from_as_many_batches_as_there_are(count: int, batch: int) -> None:
     rows = draw_samples(count, batch, 64, random.Random(1))

@@ -48,7 +48,7 @@ class Strategy(abc.ABC):
     Attributes:
         name, title, frameworks, synchronous, parallelism, parameters, backends, devices, cases: see
             :class:`dlb_worker.contract.StrategyDescription`.
-        averages_every: see there.
+        averages_every, asynchronous: see there.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Strategy(abc.ABC):
     devices: Tuple[str, ...] = ("cpu",)
     cases: Tuple[str, ...] = ("equal_shares",)
     averages_every = 0
+    asynchronous = False
 
     @abc.abstractmethod
     def plan(self, request: PlanRequest) -> LaunchPlan:
@@ -88,6 +89,7 @@ class Strategy(abc.ABC):
                 devices=self.devices,
                 cases=self.cases,
                 averages_every=self.averages_every,
+                asynchronous=self.asynchronous,
             ),
         )
 

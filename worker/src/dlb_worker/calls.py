@@ -322,6 +322,10 @@ class Calls:
         self._running().run(steps)
         return {}
 
+    def call_advance(self) -> Dict[str, Any]:
+        """Take the next part of a step, in this worker alone; its name."""
+        return {"phase": self._running().advance()}
+
     def call_audit_step(
         self,
         to: str,

@@ -30,6 +30,7 @@ else:  # The command describes adapters without importing NumPy.
 
 __all__ = [
     "ADDED",
+    "ASYNCHRONOUS_CASES",
     "CASES",
     "CONTRACT",
     "FEATURES",
@@ -93,6 +94,7 @@ ADDED = {
         {
             "accumulate",
             "amsgrad",
+            "asynchronous",
             "averages_every",
             "cases",
             "class_weights",
@@ -107,6 +109,7 @@ ADDED = {
             "placement",
             "replicas",
             "shared_layers",
+            "staleness",
             "step_phases",
             "three_axes",
             "unequal_shares",
@@ -115,7 +118,8 @@ ADDED = {
     ),
 }
 
-#: What a strategy may claim: that so K workers, each on its share of a batch, end as one worker does.
+#: What a strategy may claim: that so K workers, each on its share of a batch, end as one worker does; or, if
+#: they take no steps together, as the strategy is defined.
 CASES = {
     "equal_shares": "K divides the batch",
     "unequal_shares": "K does not; the adapter needs the feature of that name",
@@ -129,6 +133,12 @@ CASES = {
     "global_statistics": "it uses those of the whole batch",
     "dropout": "each worker has the masks of its own samples",
     "adam": "the optimizer is Adam",
+}
+
+#: What an asynchronous strategy may claim besides.
+ASYNCHRONOUS_CASES = {
+    "stale_gradients": "a worker computes gradients, and pushes them after its peers have pushed twice",
+    "every_push_counts": "all push as they will, and the weights move by the sum of what was pushed",
 }
 
 #: The losses of an adapter that does not say which it has.
@@ -500,11 +510,13 @@ class StrategyDescription:
         synchronous: whether K workers must equal one worker on the same global batch.
         averages_every: after how many steps workers take the mean of their parameters, for local SGD, which
             is not synchronous; 0 for any other strategy.
+        asynchronous: whether each worker's gradients move shared weights by themselves. It pushes them in
+            ``update``, the last of :data:`PHASES`, and pulls the weights after that.
         parallelism: what is divided: ``data``, ``model`` or ``pipeline``.
         parameters: who holds them: ``replicated``, ``sharded`` or ``server``.
         backends: what carries the messages.
         devices: where it runs.
-        cases: names from :data:`CASES`, in which K workers compute what one does.
+        cases: names from :data:`CASES` and :data:`ASYNCHRONOUS_CASES`, in which that is so.
     """
 
     name: str
@@ -517,6 +529,7 @@ class StrategyDescription:
     devices: Tuple[str, ...] = ("cpu",)
     cases: Tuple[str, ...] = ("equal_shares",)
     averages_every: int = 0
+    asynchronous: bool = False
 
 
 @dataclass(frozen=True)

@@ -384,6 +384,13 @@ class StrategySession(abc.ABC):
         """
         return None
 
+    def staleness(self) -> Sequence[int]:
+        """Of each push of the last model, how many of its peers' came after the worker's pull before it.
+
+        Of an asynchronous strategy. Optional; empty where it is not known.
+        """
+        return ()
+
     @abc.abstractmethod
     def leave(self) -> None:
         """Leave in an orderly way. Called once, after the last step."""

@@ -63,6 +63,8 @@ class Training:
         #: After how many steps, and the digests of weights and state then.
         self._left: Tuple[int, Dict[str, int]] = (-1, {})
         self._rate: Optional[float] = None
+        #: The parts of the step that is taken in parts.
+        self._phases: Iterator[Tuple[str, Any]] = iter(())
         self._clock = calls.ask("dlb_clock", device=build.device)
         self._measured = Measured()
         self._observe_step = calls.plugins.hook.dlb_observe_step if observe else None
@@ -91,6 +93,23 @@ class Training:
         with self._measured.interval():
             for _ in range(steps):
                 self._step(*self._next_batch())
+
+    def advance(self) -> str:
+        """Take the next part of a step, until its work is over: one of ``PHASES``.
+
+        Between two parts, a worker of an asynchronous strategy waits while its peers go on.
+        """
+        self._clock.start()
+        taken = next(self._phases, None)
+        if taken is None:
+            self._phases = iter(self.model.step_phases(*self._next_batch()))
+            taken = next(self._phases)
+        phase, result = taken
+        self.step_seconds[self.done] += self._clock.stop(result)
+        if phase == PHASES[-1]:
+            self.losses[self.done] = float(result)
+            self.done += 1
+        return phase
 
     def audit(
         self, to: Path, dropout_seed: Optional[int], elements: Optional[int], seed: int, whole: bool
@@ -197,10 +216,10 @@ class Training:
                 was read, less what the clock told; each float64 [steps].
 
         Returns:
-            seconds of all steps, CPU seconds of the process, threads that really worked, and what
-            the clock shows now.
+            seconds of all steps, CPU seconds of the process, threads that really worked, what the clock
+            shows now, and the staleness of pushes, where a strategy tells it.
         """
-        memory = memory_bytes()
+        memory, session = memory_bytes(), self.calls.session
         self._open.close()
         costs = {
             "step_seconds": self.step_seconds,
@@ -217,6 +236,7 @@ class Training:
             "busy_threads": measured.busy_threads(BUSY_SHARE),
             "memory_bytes": memory,
             "observed": self.observed,
+            "staleness": list(session.staleness()) if session else [],
         }
 
     def _draw_masks(self, inputs: np.ndarray, seed: Optional[int]) -> Dict[str, np.ndarray]:

@@ -21,8 +21,10 @@ from dlb.execution.audit import Audit, judge, refuse_audit
 from dlb.execution.calibration import Calibration, calibrate
 from dlb.execution.distributed import (
     check_unequal_shares,
+    compare_with_schedule,
     compare_with_single_worker,
     is_synchronous,
+    take_few_parts,
     train_few_steps,
 )
 from dlb.execution.diverged import find_divergence
@@ -38,13 +40,13 @@ from dlb.execution.workers import Workers
 from dlb.failure import Failure, failure_of
 from dlb.prepared import Prepared
 from dlb.proof.certificate import CheckResult, Divergent
-from dlb.proof.checks.distributed import StepsTaken
+from dlb.proof.checks.distributed import ScheduleTaken, StepsTaken
 from dlb.proof.checks.export import refuse_export
 from dlb.proof.checks.file import check_file
 from dlb.proof.divergence import Changes
 from dlb.proof.engine import Check
 from dlb.proof.findings import Finding
-from dlb.proof.findings.workload import TrainedNotFinite
+from dlb.proof.findings.workload import Asynchronous, TrainedNotFinite
 from dlb.proof.worker_logs import keep_output, names_log, with_kept_logs
 from dlb.record import Exported, Quality, Timing
 from dlb.request import Reporter, Request
@@ -250,29 +252,36 @@ def _run_with_strategy(stage: Stage, run: AdapterRun) -> None:
         with stage.start("timed") as workers:
             adapter = _check_adapter(stage, run, workers)
             no_masks = missing_masks(stage, adapter.features)
+            synchronous, shared = is_synchronous(stage, workers)
             audit = _measure(stage, run, workers, adapter)
         with stage.start("single", single=True) as workers:
-            _audit(stage, workers.group, audit, began, no_masks)
+            _audit(stage, workers.group, audit, began, no_masks, synchronous and not shared)
         return
-    steps: StepsTaken | None = None
+    steps: StepsTaken | ScheduleTaken | None = None
     with stage.start("distributed") as workers:
         adapter = _check_adapter(stage, run, workers)
         no_masks = missing_masks(stage, adapter.features)
         model, run.gradients = prove_model(stage, workers.group, training=no_masks is None)
-        synchronous = is_synchronous(stage, workers)
-        if synchronous:
-            if no_masks is None:
-                steps = train_few_steps(stage, model)
-            else:
-                stage.keep(Check.of("distributed", stage.adapter).not_run(no_masks))
+        synchronous, shared = is_synchronous(stage, workers)
+        reason = no_masks
+        if not synchronous:
+            reason = Finding(cause=Asynchronous(strategy=stage.request.strategy))
+        if reason is not None:
+            stage.keep(Check.of("distributed", stage.adapter).not_run(reason))
+        if no_masks is None and synchronous:
+            steps = train_few_steps(stage, model)
+        elif no_masks is None and shared:
+            steps = take_few_parts(stage, model)
     with stage.start("timed") as workers:
         audit = _measure(stage, run, workers, adapter)
     with stage.start("single", single=True) as workers:
-        if steps is not None:
+        if isinstance(steps, StepsTaken):
             compare_with_single_worker(stage, workers.group, steps)
+        elif steps is not None:
+            compare_with_schedule(stage, workers.group, steps)
         run.changes, diverged = prove_steps(stage, workers.group, training=no_masks is None)
         run.diverged = run.diverged or diverged
-        _audit(stage, workers.group, audit, began, no_masks, synchronous)
+        _audit(stage, workers.group, audit, began, no_masks, synchronous and not shared)
         _prove_rounding(stage, run, workers.group, no_masks)
 
 

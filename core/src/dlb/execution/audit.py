@@ -41,7 +41,7 @@ from dlb.proof.findings.audit import (
     TimeUntold,
     WorkPending,
 )
-from dlb.proof.findings.workload import Asynchronous
+from dlb.proof.findings.workload import Asynchronous, StateOnServer
 from dlb.proof.rounding import FLOAT32
 from dlb.supervision.group import Group
 from dlb.supervision.remote import ClockReading, Draw, RemoteModel, Taken, Trained
@@ -130,11 +130,14 @@ class Audit:
             self, steps=max(1, step - 1), audited=kept, losses=self.losses[: step - 1], end=()
         )
 
-    def unaccounted(self, accounted: Array) -> tuple[float, float] | None:
+    def unaccounted(
+        self, accounted: Array, peers: Array | None = None
+    ) -> tuple[float, float] | None:
         """The time that a worker told of some calls, and the time that passed, if they are not one.
 
         Args:
             accounted: float64 [steps], all that each step took by its words.
+            peers: float64 [workers, steps], where each goes on by itself: a call takes as long as the slowest.
         """
         told = {call: float(accounted[call.first :][: call.steps].sum()) for call in self.taken}
         for call, seconds in told.items():
@@ -142,6 +145,11 @@ class Audit:
                 return seconds, call.seconds
         if self.observed:
             return None
+        if peers is not None:
+            told = {
+                call: float(peers[:, call.first :][:, : call.steps].sum(axis=1).max())
+                for call in self.taken
+            }
         plain = [call for call in self.taken if not call.audited]
         seen, seconds = sum(call.seconds for call in plain), sum(told[call] for call in plain)
         steps = sum(call.steps for call in plain)
@@ -270,7 +278,7 @@ def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: b
     Args:
         group: one worker, which holds no other model.
         began: when the adapter's run began, by :func:`time.monotonic`.
-        synchronous: whether several workers must do what one does.
+        synchronous: whether workers must do what one does, and the optimizer's state is with them.
     """
     stage.phase("auditing")
     adapter = stage.adapter
@@ -281,7 +289,8 @@ def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: b
     stage.keep(run(check, lambda check: check_batches(check, audit.audited, batch, end, own)))
     for place, each in enumerate(audit.audited):  # from here on, the batch of each share once
         audit.audited[place] = replace(each, paths=each.paths[:: len(each.paths) // count])
-    stage.keep(run(Check.of("audit, clock", adapter), lambda check: _check_clock(check, audit)))
+    clock = Check.of("audit, clock", adapter)
+    stage.keep(run(clock, lambda check: _check_clock(check, audit, synchronous)))
     if audit.masks_unknown:
         refuse_audit(stage, Finding(cause=MasksUnknown(reason=audit.masks_unknown)))
         return
@@ -313,7 +322,9 @@ def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: b
             )
         )
     else:
-        reason = Finding(cause=Asynchronous(strategy=stage.request.strategy))
+        strategy = stage.request.strategy
+        alone = stage.request.workers == 1
+        reason = Finding(cause=(StateOnServer if alone else Asynchronous)(strategy=strategy))
         stage.keep(Check.of("audit, steps", adapter).not_run(reason))
     stage.keep(
         run(
@@ -405,7 +416,7 @@ def batches_of(stage: Stage) -> Callable[[int], tuple[Array, Array]]:
     return batch
 
 
-def _check_clock(check: Check, audit: Audit) -> Any:
+def _check_clock(check: Check, audit: Audit, synchronous: bool) -> Any:
     """Whether the worker's clock accounts for the time, and whether steps are over when it stops."""
     findings = []
     begun, ended = audit.clocks
@@ -415,7 +426,9 @@ def _check_clock(check: Check, audit: Audit) -> Any:
         if not (1 - CLOCK_SHARE) * least <= told <= (1 + CLOCK_SHARE) * most:
             seen = least if told < least else most
             findings.append(Finding(cause=ClockDiffers(told=told, seen=seen)))
-    findings += map(_as_finding, filter(None, map(audit.unaccounted, audit.accounted_seconds)))
+    peers = None if synchronous else audit.accounted_seconds
+    lost = (audit.unaccounted(each, peers) for each in audit.accounted_seconds)
+    findings += map(_as_finding, filter(None, lost))
     # Medians and smallest times: other processes may take the processor at any moment.
     step_seconds = _median(audit.step_seconds)
     untold = _median(audit.untold_seconds)

@@ -21,6 +21,7 @@ from dlb.provenance import OtherWork
 from dlb.record import Tested, Timing
 from dlb.request import Request
 from dlb.supervision.remote import PhaseTimes, RemoteModel, Trained
+from dlb_graph.comparing.asynchronous import counted
 
 __all__ = ["TimedRun", "time_phases", "time_training"]
 
@@ -145,6 +146,7 @@ def summarise(
         memory_bytes=_largest(facts["memory_bytes"] for facts in trained.facts),
         other_cores=other_cores,
         audited_steps=audited,
+        staleness=counted(each.get("staleness", ()) for each in trained.facts),
     )
 
 

@@ -115,6 +115,7 @@ BaselineKind = Literal[
     "own_model",
     "onnx_runtime",
     "single_worker",
+    "schedule_in_numpy",
     "onnx_file",
     "model",
     "model_weights",

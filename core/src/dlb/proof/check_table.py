@@ -137,5 +137,6 @@ BUILT = _table(
        "the same bits; 1e-6 where a batch normalisation is folded"),
     _K("export", "export", "timed_model", "1e-5 in float32, 1e-10 in float64"),
     _K("distributed", "distributed", "single_worker", "1e-10"),
+    _K("distributed, schedule", "distributed", "schedule_in_numpy", "1e-10", summary="schedule"),
 )
 # fmt: on

@@ -14,6 +14,7 @@ __all__ = [
     "Renderer",
     "attributes_text",
     "difference_text",
+    "lateness",
     "layer_text",
     "number_of_steps",
     "quoted",
@@ -70,6 +71,15 @@ def shape_text(shape: Sequence[int] | None) -> str:
 def quoted(names: Iterable[str]) -> str:
     """``'a', 'b'``."""
     return ", ".join(f"'{name}'" for name in names)
+
+
+def lateness(staleness: Sequence[int]) -> str:
+    """``9 pushes came after 0 of peers since their pull, 3 after 1, 1 after 2``, or ``1 push``."""
+    first, *others = staleness
+    later = [f"{count} after {lag}" for lag, count in enumerate(others, 1) if count]
+    shown = later[:_MOST_NUMBERS] + ["..."] * (len(later) > _MOST_NUMBERS)
+    came, own = ("push", "its") if first == 1 else ("pushes", "their")
+    return ", ".join([f"{first} {came} came after 0 of peers since {own} pull", *shown])
 
 
 def number_of_steps(steps: int) -> str:

@@ -12,6 +12,7 @@ from dlb.proof.check_table import kind_named
 from dlb.proof.explain import explain
 from dlb.proof.findings.common import FeatureMissing
 from dlb.record import Record, is_disturbed
+from dlb.report.common import lateness
 from dlb.report.sentences import describe, divergence_text, inapplicable_groups, join, sentence
 from dlb.report.table import Table
 
@@ -70,6 +71,8 @@ def result_lines(records: Sequence[Record]) -> Iterator[str]:
         if record.timing is not None and is_disturbed(record.timing, cores):
             taken = f"other work took {record.timing.other_cores:.1f} of {cores} cores"
             yield f"{_name(record)}: while it was timed, {taken}: its times are not a quiet machine's"
+        if record.timing is not None and record.timing.staleness:
+            yield f"{_name(record)}: {lateness(record.timing.staleness)}"
 
 
 def _name(record: Record) -> str:

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dlb.proof.findings import Cause, Finding, workload
-from dlb.report.common import PLACES, layer_text, number_of_steps, quoted, renders, says
-from dlb_graph.comparing import read_facts, reduction
+from dlb.report.common import (
+    PLACES,
+    lateness,
+    layer_text,
+    number_of_steps,
+    quoted,
+    renders,
+    says,
+)
+from dlb_graph.comparing import asynchronous, read_facts, reduction
 
 __all__: list[str] = []
 
@@ -133,6 +141,7 @@ def _error_multiple(cause: workload.ErrorMultiple, finding: Finding, adapter: st
 
 says(workload.FoldedWeights, "batch normalisation folded into: {weights}")
 says(workload.TrainedNotFinite, "training ends in NaN or infinity, which cannot be compared")
+says(workload.StateOnServer, "the server of '{strategy}' does not tell the optimizer's state")
 says(workload.Asynchronous, "'{strategy}' need not end as one worker does")
 
 
@@ -140,6 +149,25 @@ says(workload.Asynchronous, "'{strategy}' need not end as one worker does")
 def _workers(cause: workload.WorkersCompared, finding: Finding, adapter: str) -> str:
     told = "" if cause.gradients else ", gradients after the reduction are not told"
     return f"{cause.workers} workers, {number_of_steps(cause.steps)}{told}"
+
+
+@renders(workload.SchedulePlayed)
+def _played(cause: workload.SchedulePlayed, finding: Finding, adapter: str) -> str:
+    steps = number_of_steps(cause.steps)
+    return f"{cause.workers} workers, {steps} each; {lateness(cause.staleness)}"
+
+
+@renders(asynchronous.PushesDiffer)
+def _pushes(cause: asynchronous.PushesDiffer, finding: Finding, adapter: str) -> str:
+    which = "pushes" if cause.push is None else f"push {cause.push}"
+    whose = f"{which} of rank {cause.rank} {'count' if cause.push is None else 'counts'}"
+    return {
+        "twice": f"{whose} twice",
+        "lost": f"{whose} for nothing",
+        "fresh": "gradients are those at the newest weights, not at those that the worker had pulled",
+        "staleness": "the workers state another staleness than their schedule has",
+        "other": "weights are not those of the schedule in NumPy",
+    }[cause.shape]
 
 
 @renders(reduction.ReductionDiffers)

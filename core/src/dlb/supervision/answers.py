@@ -138,6 +138,10 @@ class _Forward(msgspec.Struct):
     names: list[str] = []
 
 
+class _Advanced(msgspec.Struct):
+    phase: str
+
+
 class _Trained(msgspec.Struct):
     seconds: Seconds
     cpu_seconds: Seconds
@@ -148,6 +152,7 @@ class _Trained(msgspec.Struct):
 
 class _Ended(_Trained):
     clock: Clock
+    staleness: list[Count] = []
 
 
 class _Begun(msgspec.Struct):
@@ -195,6 +200,7 @@ _RESULTS: dict[str, type[msgspec.Struct]] = {
     "forward": _Forward,
     "train": _Trained,
     "begin_training": _Begun,
+    "advance": _Advanced,
     "audit_step": _Audited,
     "end_training": _Ended,
     "time_phases": _Phases,

@@ -382,6 +382,7 @@ class Group:
         name: str,
         arguments: Mapping[str, Any] | Callable[[int], Mapping[str, Any]] | None = None,
         on_progress: Progress | None = None,
+        only: int | None = None,
     ) -> list[dict[str, Any]]:
         """Send a call to every worker and wait for all results.
 
@@ -389,6 +390,7 @@ class Group:
             name: the call.
             arguments: the same for all workers, or a function of the rank.
             on_progress: receives the progress messages of worker 0: ``step`` and ``loss``.
+            only: the rank of the one worker that the call is for.
 
         Returns:
             results by rank.
@@ -398,7 +400,7 @@ class Group:
             WorkerRaised, WorkerDied, WorkerHung: a worker failed; the group cannot be used any more.
         """
         calls = {}
-        for member in self.workers:
+        for member in self.workers[slice(None) if only is None else slice(only, only + 1)]:
             own_arguments = arguments(member.rank) if callable(arguments) else arguments or {}
             calls[self._send(member, name, own_arguments)] = member
         return self._collect(name, calls, on_progress)

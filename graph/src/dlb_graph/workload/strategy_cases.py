@@ -8,7 +8,7 @@ from dlb_graph.layers import BatchNorm, Dropout, Embedding, Linear, Tanh
 from dlb_graph.losses import SoftmaxCrossEntropy
 from dlb_graph.optimizers import SGD, Adam
 from dlb_graph.workload.model import Data, Input, Model, Node, Workload
-from dlb_worker.contract import CASES
+from dlb_worker.contract import ASYNCHRONOUS_CASES, CASES
 
 __all__ = ["STRATEGY_CASES"]
 
@@ -55,5 +55,7 @@ STRATEGY_CASES = {
     "global_statistics": _case(6, _NORM),
     "dropout": _case(6, _DROP),
     "adam": _case(optimizer=Adam(learning_rate=0.01)),
+    "stale_gradients": _case(),
+    "every_push_counts": _case(optimizer=SGD(learning_rate=0.05)),
 }
-assert STRATEGY_CASES.keys() == CASES.keys()
+assert STRATEGY_CASES.keys() == {**CASES, **ASYNCHRONOUS_CASES}.keys()

@@ -129,8 +129,6 @@ class MXNetModel(MXNetParameters, BuiltModel):
     def __init__(self, request: BuildRequest, *, compile: str) -> None:
         self.workload = request.workload
         self.batch_size = request.batch_size
-        #: By what sums over samples are divided, and by the number of workers.
-        self.divisor = request.batch_size / request.share
         self.dtype = request.dtype
         self.contexts = getattr(request.session, "contexts", None) or [context(request.device)]
         #: How many samples of a step each replica has.
@@ -160,6 +158,8 @@ class MXNetModel(MXNetParameters, BuiltModel):
         if len(self.contexts) > 1:
             self.load_masks(request.masks)
         self.optimizer = make_optimizer(request.workload.optimizer, request.dtype)
+        # Gradients are sums over samples.
+        self.optimizer.rescale_grad = request.share / request.batch_size
         trained = self._trained()
         for native in self.undecayed_natives(request.workload.optimizer):
             _part(native).parameter.wd_mult = 0.0
@@ -183,8 +183,6 @@ class MXNetModel(MXNetParameters, BuiltModel):
                 if each.trained
             ]
         self.pieces = [list(_pieces(gradients)) for gradients in self.clipped]
-        # Gradients are sums over samples and workers. A step changes the optimizer's factor.
-        self.share = self.optimizer.rescale_grad / self.divisor
 
     def _trained(self) -> list[Parameter]:
         """The native parameters that are trained, as the optimizer numbers them.
@@ -235,7 +233,7 @@ class MXNetModel(MXNetParameters, BuiltModel):
             )
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        self.optimizer.set_learning_rate(learning_rate)
+        self.trainer.set_learning_rate(learning_rate)
 
     def train_step(self, inputs: mx.nd.NDArray, labels: mx.nd.NDArray) -> MeanLoss:
         return last_result(self.step_phases(inputs, labels))
@@ -263,10 +261,10 @@ class MXNetModel(MXNetParameters, BuiltModel):
             if to_norm:
                 self._clip(to_norm)
             else:
-                self._limit(optimizer.clip_value / self.share)
-            self.trainer.update(self.divisor)
+                self._limit(optimizer.clip_value / self.optimizer.rescale_grad)
+            self.trainer.update(1)
         else:
-            self.trainer.step(self.divisor)
+            self.trainer.step(1)
         yield "update", MeanLoss(self._mean(losses) if losses[1:] else losses[0])
 
     def _divided(self, batch: mx.nd.NDArray) -> list[mx.nd.NDArray]:
@@ -301,7 +299,8 @@ class MXNetModel(MXNetParameters, BuiltModel):
         """
         for gradients, pieces in zip(self.clipped, self.pieces):
             squares = mx.nd.add_n(*(mx.nd.dot(piece, piece) for piece in pieces))
-            scale = limit / mx.nd.maximum(mx.nd.sqrt(squares) * self.share, limit)
+            norm = mx.nd.sqrt(squares) * self.optimizer.rescale_grad
+            scale = limit / mx.nd.maximum(norm, limit)
             for gradient in gradients:
                 mx.nd.broadcast_mul(gradient, scale, out=gradient)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
 
 from dlb_mxnet.registry import LAYERS
 from dlb_worker.adapter import Adapter, Strategy, lazy_method
-from dlb_worker.contract import CASES, LaunchPlan, PlanRequest, Process
+from dlb_worker.contract import ASYNCHRONOUS_CASES, CASES, LaunchPlan, PlanRequest, Process
 
 #: MXNet 1.9's server never initialises its ``multi_precision_``. Where its memory held anything but
 #: zero, it sums float64 gradients in float32, or looks for them in a wrong place. glibc can fill new
@@ -48,9 +48,32 @@ class DistSync(Strategy):
         )
 
     def serve(self, role: str, rank: int) -> None:
-        """MXNet serves as it is imported in a process of such a role, and exits when it is over."""
-        with suppress(SystemExit):
-            import mxnet  # noqa: F401
+        """Serve until all workers have left.
+
+        MXNet serves as it is imported in a process of such a role, before it has all of its names. An
+        optimizer of another package finds them only if MXNet is imported as by a worker.
+        """
+        os.environ["DMLC_ROLE"] = "worker"
+        from mxnet import kvstore
+
+        os.environ["DMLC_ROLE"] = role
+        kvstore.KVStoreServer(kvstore.create("dist")).run()
+
+
+class DistAsync(DistSync):
+    """The asynchronous KVStore, whose server takes a step at each worker's gradients."""
+
+    name = "dist_async"
+    title = "KVStore dist_async"
+    synchronous, asynchronous = False, True
+    parameters = "server"
+    # Others need workers that share their gradients, weigh them by their samples, or tell of one step at once.
+    cases = tuple(
+        case
+        for case in (*CASES, *ASYNCHRONOUS_CASES)
+        if case not in ("unequal_shares", "accumulation", "local_statistics", "global_statistics")
+    )
+    join = lazy_method("dlb_mxnet.strategy", "AsyncSession")
 
 
 class Local(Strategy):
@@ -139,7 +162,7 @@ class MXNetAdapter(Adapter):
         "and so are the loss and the gradients.",
     )
     variants = {"compile": ("hybrid", "no")}
-    strategies = (DistSync(), Local(), Device())
+    strategies = (DistSync(), DistAsync(), Local(), Device())
 
     start = lazy_method("dlb_mxnet.framework", "start")
     clock = lazy_method("dlb_mxnet.framework", "clock")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dlb_torch.registry import LAYERS
 from dlb_worker.adapter import Adapter, Strategy, lazy_method
-from dlb_worker.contract import CASES, LaunchPlan, PlanRequest, Process
+from dlb_worker.contract import ASYNCHRONOUS_CASES, CASES, LaunchPlan, PlanRequest, Process
 
 #: Steps of local SGD between two means of the parameters.
 PERIOD = 4
@@ -19,8 +19,8 @@ class DDP(Strategy):
     title = "DistributedDataParallel"
     frameworks = ("torch",)
     synchronous = True
-    backends = ("gloo", "nccl")
-    devices = ("cpu", "cuda")
+    backends: tuple[str, ...] = ("gloo", "nccl")
+    devices: tuple[str, ...] = ("cpu", "cuda")
     cases = tuple(case for case in CASES if case != "global_statistics")
     join = lazy_method("dlb_torch.strategy", "DDPSession")
 
@@ -75,6 +75,34 @@ class LocalSGD(DDP):
     # Others need workers that share their gradients, or weigh them by their samples.
     cases = tuple(case for case in DDP.cases if case not in ("unequal_shares", "accumulation"))
     join = lazy_method("dlb_torch.strategy", "LocalSGDSession")
+
+
+class ParameterServer(DDP):
+    """An asynchronous parameter server over RPC: https://docs.pytorch.org/docs/stable/rpc.html."""
+
+    name = "parameter_server"
+    title = "parameter server over RPC"
+    synchronous, asynchronous = False, True
+    parameters = "server"
+    backends = ("tensorpipe",)
+    devices = ("cpu",)
+    # Others need workers that share their gradients, weigh them by their samples, or tell of one step at once.
+    cases = (
+        *(case for case in LocalSGD.cases if case != "local_statistics"),
+        *ASYNCHRONOUS_CASES,
+    )
+    join = lazy_method("dlb_torch.strategy", "ParameterServerSession")
+
+    def plan(self, request: PlanRequest) -> LaunchPlan:
+        """As DistributedDataParallel's, and the server, which has the last rank."""
+        workers = super().plan(request).processes
+        meeting = dict(workers[0].environment, DLB_TORCH_WORKERS=str(request.workers))
+        return LaunchPlan((*workers, Process("server", 0, meeting)))
+
+    def serve(self, role: str, rank: int) -> None:
+        from dlb_torch.strategy import serve_parameters
+
+        serve_parameters()
 
 
 class TorchAdapter(Adapter):
@@ -134,7 +162,7 @@ class TorchAdapter(Adapter):
         "layout": ("contiguous", "channels_last"),
         "precision": ("full", "bfloat16"),
     }
-    strategies = (DDP(), FSDP(), TensorParallel(), LocalSGD())
+    strategies = (DDP(), FSDP(), TensorParallel(), LocalSGD(), ParameterServer())
 
     start = lazy_method("dlb_torch.framework", "start")
     clock = lazy_method("dlb_torch.framework", "clock")

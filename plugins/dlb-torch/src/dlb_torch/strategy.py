@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.distributed.rpc as rpc
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -26,6 +29,8 @@ from dlb_worker.placement import Placement
 TIMEOUT = timedelta(minutes=10)
 #: Asks Linux for the address of an interface: netdevice(7).
 SIOCGIFADDR = 0x8915
+#: What workers call the process that holds the weights.
+SERVER = "server"
 
 
 class DDPSession(StrategySession):
@@ -218,3 +223,107 @@ class LocalSGDSession(DDPSession):
         # The averager counts from 0, and would average after the first step.
         averager = PeriodicModelAverager(PERIOD, warmup_steps=PERIOD - 1)
         return module, PostLocalSGDOptimizer(optimizer, averager)
+
+
+class Shared:
+    """A model's weights on the server, with the optimizer that every push moves them by."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer, self.pushes, self.lock = optimizer, 0, threading.Lock()
+
+    def push(
+        self, gradients: Sequence[torch.Tensor | None], rates: Sequence[float]
+    ) -> tuple[int, list[torch.Tensor]]:
+        """Take a step; how many there were so far, and the weights after it."""
+        with self.lock:
+            for each, gradient in zip(_parameters(self.optimizer), gradients):
+                each.grad = gradient
+            for group, rate in zip(self.optimizer.param_groups, rates):
+                group["lr"] = rate
+            self.optimizer.step()
+            self.pushes += 1
+            return self.pushes, [each.detach().clone() for each in _parameters(self.optimizer)]
+
+
+#: On the server, by the number of the model.
+SHARED: dict[int, Shared] = {}
+_SHARING = threading.Lock()
+
+
+def share(model: int, optimizer: torch.optim.Optimizer) -> None:
+    """Have the server hold a model. All workers ask for it, with the same weights; the first one's are kept."""
+    with _SHARING:
+        if model not in SHARED:
+            SHARED[model] = Shared(optimizer)
+
+
+def push(model: int, *what: Any) -> tuple[int, list[torch.Tensor]]:
+    """See :class:`Shared`."""
+    return SHARED[model].push(*what)
+
+
+def _parameters(optimizer: Any) -> list[torch.Tensor]:
+    return [each for group in optimizer.param_groups for each in group["params"]]
+
+
+def join_rpc(name: str, rank: int, workers: int) -> None:
+    """Meet the workers and the server, which has the last rank."""
+    interface = interface_of(os.environ["DLB_TORCH_ADDRESS"])
+    for carrier in ("TP", "GLOO") if interface else ():
+        os.environ.setdefault(f"{carrier}_SOCKET_IFNAME", interface)
+    options = rpc.TensorPipeRpcBackendOptions(
+        init_method="env://", rpc_timeout=TIMEOUT.total_seconds()
+    )
+    rpc.init_rpc(name, rank=rank, world_size=workers + 1, rpc_backend_options=options)
+
+
+def serve_parameters() -> None:
+    """Be the server until all workers have left."""
+    workers = int(os.environ["DLB_TORCH_WORKERS"])
+    join_rpc(SERVER, workers, workers)
+    rpc.shutdown()
+
+
+class PushingOptimizer:
+    """An optimizer whose steps the server takes; its state stays there.
+
+    Attributes:
+        counts: how many pushes the server had had after each of this worker's.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, model: int) -> None:
+        self.param_groups, self.zero_grad = optimizer.param_groups, optimizer.zero_grad
+        self.state: dict[Any, Any] = {}
+        self.model, self.counts = model, [0]
+        rpc.rpc_sync(SERVER, share, (model, optimizer))
+
+    def step(self) -> None:
+        parameters = _parameters(self)
+        rates = [group["lr"] for group in self.param_groups]
+        gradients = [each.grad for each in parameters]
+        count, weights = rpc.rpc_sync(SERVER, push, (self.model, gradients, rates))
+        self.counts.append(count)
+        with torch.no_grad():
+            for each, weight in zip(parameters, weights):
+                each.copy_(weight)
+
+
+class ParameterServerSession(DDPSession):
+    """Each worker pushes its gradients, and gets the weights after that: https://docs.pytorch.org/docs/stable/rpc.html."""
+
+    def __init__(self, rank: int, workers: int) -> None:
+        self.rank, self.workers, self.models = rank, workers, 0
+        join_rpc(f"worker{rank}", rank, workers)
+
+    def distribute(self, native: Any) -> Any:
+        module, optimizer = native
+        self.models += 1
+        self.optimizer = PushingOptimizer(optimizer, self.models)
+        return module, self.optimizer
+
+    def staleness(self) -> list[int]:
+        counts = self.optimizer.counts
+        return [after - before - 1 for before, after in pairwise(counts)]
+
+    def leave(self) -> None:
+        rpc.shutdown()

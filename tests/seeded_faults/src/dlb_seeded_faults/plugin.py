@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dlb_torch.plugin import DDP, FSDP, LocalSGD, TensorParallel, TorchAdapter
+from dlb_torch.plugin import DDP, FSDP, LocalSGD, ParameterServer, TensorParallel, TorchAdapter
 
 NAME = "seeded-faults"
 #: Known without torch.
@@ -68,12 +68,29 @@ class FaultyLocalSGD(LocalSGD):
         return FaultyAverages(rank, workers)
 
 
+class FaultyServer(ParameterServer):
+    """A parameter server for the faulty adapter."""
+
+    frameworks = (NAME,)
+
+    def join(self, rank: int, workers: int) -> Any:
+        from dlb_seeded_faults.strategies import FaultyPushes
+
+        return FaultyPushes(rank, workers)
+
+
 class FaultyTorchAdapter(TorchAdapter):
     """PyTorch with one fault."""
 
     name = NAME
     distribution = "dlb-seeded-faults"
-    strategies = (FaultyDDP(), FaultyFSDP(), FaultyTensorParallel(), FaultyLocalSGD())
+    strategies = (
+        FaultyDDP(),
+        FaultyFSDP(),
+        FaultyTensorParallel(),
+        FaultyLocalSGD(),
+        FaultyServer(),
+    )
     variants = {**TorchAdapter.variants, "timed": ("right", *TIMED_NAMES)}
     timed: Any = None
     #: The fault of the models before, and what their module had before some replaced functions of it.

@@ -14,10 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.distributed.rpc as rpc
 from torch.nn.parallel import DistributedDataParallel
 
 from dlb_torch.framework import local
-from dlb_torch.strategy import DDPSession, FSDPSession, LocalSGDSession, TensorParallelSession
+from dlb_torch.strategy import (
+    SERVER,
+    SHARED,
+    DDPSession,
+    FSDPSession,
+    LocalSGDSession,
+    ParameterServerSession,
+    TensorParallelSession,
+)
 
 
 class StrategyFault(NamedTuple):
@@ -94,6 +103,23 @@ STRATEGY_FAULTS = {
     ),
     "averaged from the first step on": StrategyFault(
         "equal_shares", "logits.bias on rank 0 is not that of local SGD: 0.15 off", "local_sgd"
+    ),
+    "pushed twice": StrategyFault(
+        "stale_gradients", "pushes of rank 1 count twice", "parameter_server"
+    ),
+    "a push is lost": StrategyFault(
+        "stale_gradients", "push 0 of rank 2 counts for nothing", "parameter_server"
+    ),
+    "pulled before each step": StrategyFault(
+        "stale_gradients",
+        "gradients are those at the newest weights, not at those that the worker had pulled",
+        "parameter_server",
+    ),
+    "the server forgets": StrategyFault(
+        "equal_shares", "weights are not those of the schedule in NumPy", "parameter_server"
+    ),
+    "a free push is lost": StrategyFault(
+        "every_push_counts", "fc.weight is not moved by the sum of all pushes", "parameter_server"
     ),
     "the norm of the own parts": StrategyFault(
         "clip_binds",
@@ -220,6 +246,44 @@ class FaultyAverages(LocalSGDSession):
         module, optimizer = super().distribute(native)
         if self.fault == "averaged from the first step on":
             optimizer.averager.warmup_steps = 0
+        return module, optimizer
+
+
+def forget(model: int) -> None:
+    """On the server, lose the optimizer's state."""
+    SHARED[model].optimizer.state.clear()
+
+
+class FaultyPushes(ParameterServerSession):
+    """The session of the faulty adapter whose weights are on a server."""
+
+    fault = ""
+
+    def distribute(self, native: Any) -> Any:
+        module, optimizer = super().distribute(native)
+        right, first = optimizer.step, iter([True])
+
+        def pull() -> None:
+            """Get the weights, and push nothing."""
+            kept = [each.grad for each in self.parameters]
+            for each in self.parameters:
+                each.grad = None
+            right()
+            for each, gradient in zip(self.parameters, kept):
+                each.grad = gradient
+
+        def step() -> None:
+            lost = self.fault in ("a push is lost", "a free push is lost") and self.rank == 2
+            (pull if lost and next(first, False) else right)()
+            if self.fault == "pushed twice" and self.rank == 1:
+                right()
+            if self.fault == "the server forgets":
+                rpc.rpc_sync(SERVER, forget, (self.models,))
+
+        self.parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        optimizer.step = step
+        if self.fault == "pulled before each step":
+            module.register_forward_pre_hook(lambda module, inputs: pull())
         return module, optimizer
 
 

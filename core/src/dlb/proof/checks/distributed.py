@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from dlb.proof.findings import Finding
-from dlb.proof.findings.workload import WorkersCompared, WorkersDisagree
+from dlb.proof.findings.workload import SchedulePlayed, WorkersCompared, WorkersDisagree
 from dlb.proof.subject import Sides
 from dlb.supervision.remote import Draw
+from dlb_graph.comparing.asynchronous import Play, counted
 from dlb_graph.comparing.distance import figures, same_bits
 from dlb_graph.comparing.reduction import known_gradients, other_samples, reductions
 from dlb_graph.comparing.tolerances import FLOAT64_TOLERANCE, Tensors
@@ -23,7 +24,7 @@ from dlb_graph.workload.shapes import trained_names
 from dlb_worker.parts import shares as shares_of
 from dlb_worker.sampling import drawn
 
-__all__ = ["StepsTaken", "compare_workers"]
+__all__ = ["ScheduleTaken", "StepsTaken", "compare_schedule", "compare_workers"]
 
 Gradients = Callable[[Any, Any, int], Tensors]
 #: Steps that lie this near are one: a step is a small difference of weights.
@@ -49,6 +50,35 @@ class StepsTaken:
     audited: Sequence[Sequence[Tensors]]
     end: Sequence[Tensors]
     shares: int = 0
+
+
+@dataclass(frozen=True)
+class ScheduleTaken:
+    """Steps that asynchronous workers took in parts, one at a time.
+
+    Attributes:
+        parts: ranks and the parts of their steps, in the order of time.
+        end: by rank, weights and more.
+        staleness: by rank, of each push; empty where a worker does not know it.
+    """
+
+    parts: Sequence[tuple[int, str]]
+    end: Sequence[Tensors]
+    staleness: Sequence[Sequence[int]]
+
+
+def compare_schedule(taken: ScheduleTaken, play: Play) -> Sides:
+    """What asynchronous workers hold, and NumPy, after the same schedule."""
+    compared, faults, right = play.compare(taken.parts, taken.end, taken.staleness)
+    fact = SchedulePlayed(
+        workers=play.workers, steps=len(right.staleness[0]), staleness=counted(right.staleness)
+    )
+    return Sides(
+        figures=compared,
+        tolerance=FLOAT64_TOLERANCE,
+        faults=tuple(Finding(cause=cause) for cause in faults),
+        facts=(Finding(cause=fact),),
+    )
 
 
 def compare_workers(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import msgspec
 
 from dlb.proof.findings import audit, common, workload
-from dlb_graph.comparing import read_facts, reduction
+from dlb_graph.comparing import asynchronous, read_facts, reduction
 from dlb_graph.comparing.causes import Cause, Figure, LayerFacts, Part, shape_of
 from dlb_worker.errors import one_line
 from dlb_worker.plugins import load_plugins
@@ -115,7 +115,7 @@ def vocabularies() -> Sequence[Vocabulary]:
 @cache
 def causes() -> Mapping[str, type[Cause]]:
     """Every cause by its code: dlb's own, whose codes no package takes, and those of packages."""
-    modules = [audit, common, workload, read_facts, reduction]
+    modules = [asynchronous, audit, common, workload, read_facts, reduction]
     modules += [module for added in vocabularies() for module in added.causes]
     kinds = [kind for module in modules for kind in _kinds(module)]
     return {str(kind.__struct_config__.tag): kind for kind in reversed(kinds)}

@@ -29,7 +29,9 @@ __all__ = [
     "Otherwise",
     "RoundedExport",
     "RoundingGrows",
+    "SchedulePlayed",
     "SmallerBatch",
+    "StateOnServer",
     "TrainedNotFinite",
     "WorkersCompared",
     "WorkersDisagree",
@@ -177,6 +179,25 @@ class Asynchronous(Cause, frozen=True, kw_only=True):
     """The strategy is asynchronous, so it need not end as one worker does."""
 
     strategy: str
+
+
+class StateOnServer(Cause, frozen=True, kw_only=True):
+    """The optimizer's state is with the strategy's server, which does not tell it."""
+
+    strategy: str
+
+
+class SchedulePlayed(Cause, frozen=True, kw_only=True):
+    """How asynchronous workers took a schedule of pulls and pushes: a fact, not a fault.
+
+    Attributes:
+        staleness: how many pushes had no other between their worker's pull and themselves, how many had one,
+            and so on.
+    """
+
+    workers: int
+    steps: int
+    staleness: tuple[int, ...]
 
 
 class WorkersCompared(Cause, frozen=True, kw_only=True):
