@@ -202,13 +202,18 @@ def check(request: Request) -> None:
                 f"'{workload.name}' cuts or mirrors them (data.augmentation); use {name('input')} pipeline"
             )
         )
-    for setting in ("workers", "hosts") if not request.strategy else ():
-        value = getattr(request, setting)
-        if value != SETTINGS[setting].default:
-            shown = value if setting == "workers" else ", ".join(value)
+    distributed = [each for each in request.groups if each == "distributed"]
+    asked = {
+        "workers": [workers] if workers > 1 else [],
+        "hosts": request.hosts,
+        "groups": distributed,
+    }
+    for setting, values in asked.items() if not request.strategy else ():
+        if values:
             raise SettingError(
                 lambda name: (
-                    f"{name(setting)} {shown} needs a {name('strategy')}; see: dlb list strategies"  # noqa: B023
+                    f"{name(setting)} {', '.join(map(str, values))} needs a {name('strategy')}; "  # noqa: B023
+                    "see: dlb list strategies"
                 )
             )
     for text in request.hosts:

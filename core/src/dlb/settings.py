@@ -158,8 +158,8 @@ class Settings:
     prove_again: bool = _setting(
         False, bool, "run", help="Make the proof again, even if one was kept that holds.")
     groups: frozenset[CheckGroup] = _setting(
-        frozenset(CHECK_GROUPS), CHECK_GROUPS, "verify", many=True, least=1, flag="--group", proven=True,
-        help="Run only the checks of this group; repeat for several. Default: all.")
+        frozenset(CHECK_GROUPS), (*CHECK_GROUPS, "distributed"), "verify", many=True, least=1, flag="--group",
+        proven=True, help="Run only the checks of this group; repeat for several. Default: all.")
     steps: int | None = _setting(
         None, int, "run verify tune sweep scale", least=1, varies=True, recorded=True, help="Training steps.")
     epochs: int | None = _setting(

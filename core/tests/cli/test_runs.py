@@ -167,6 +167,15 @@ def test_workers_that_do_not_average_deviate(dlb: Dlb) -> None:
     assert "fc1.bias, fc2.weight, fc2.bias on rank 0, 1: gradients are not added over" in ended.out
 
 
+def test_the_comparison_with_one_worker_can_be_asked_for_alone(dlb: Dlb) -> None:
+    words = ("verify", dlb.run_words()[1], "--on", "example", "--group", "distributed", "--json")
+    assert "--group distributed needs a --strategy" in dlb(*words).complaint
+    ended = dlb(*words, "--strategy", "example_sync", "--workers", 2)
+    assert ended.status == 0, ended.err
+    (check,) = ended.document["certificate"]["checks"]
+    assert (check["check"], check["verdict"]) == ("distributed", "passed")
+
+
 def test_verify_keeps_no_record(dlb: Dlb) -> None:
     words = dlb.run_words()
     ended = dlb("verify", words[1], "--on", "example", "--threads", 1)

@@ -41,7 +41,7 @@ def _without_all(
 @workload_argument(required=False, metavar="WORKLOAD")
 @workload_options(
     "verify",
-    groups={"type": click.Choice(["all", *CHECK_GROUPS]), "callback": _without_all},
+    groups={"type": click.Choice(["all", *CHECK_GROUPS, "distributed"]), "callback": _without_all},
     steps={"help": "Training steps of the trajectory. Default: 20."},
 )
 @CERTIFICATE
