@@ -100,7 +100,7 @@ WORKLOADS: dict[str, tuple[tuple[str, str], tuple[str, ...]]] = {
     "unknown layer": (
         changed('"relu"', '"rleu"'),
         (
-            "model.nodes.relu1.layer.type: unknown value 'rleu'; did you mean 'relu'",
+            "model.nodes.relu1.layer: unknown value 'rleu'; did you mean 'relu'",
             "max_pool, mul, pad,",
         ),
     ),
@@ -127,7 +127,7 @@ WORKLOADS: dict[str, tuple[tuple[str, str], tuple[str, ...]]] = {
     ),
     "unknown initialiser": (
         changed("out_features = 32", 'out_features = 32, init = { type = "norml" }'),
-        ("fc1.layer.init.type: unknown value 'norml'; did you mean 'normal'", "fill, normal, "),
+        ("fc1.layer.init: unknown value 'norml'; did you mean 'normal'", "fill, normal, "),
     ),
     "unknown kind": (changed("input = { ", 'input = { kind = "text", '), ("known: index, real",)),
     "unknown loss": (

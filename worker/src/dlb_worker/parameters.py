@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Sequence, Tuple, Union
 
-from dlb_worker.arrays import product
 from dlb_worker.model import ATTENTION_MAPS
 
 if TYPE_CHECKING:
@@ -210,6 +209,8 @@ def low_rank(
         shapes: of the parameters of one layer whose roles are not known, by name.
         kind: of the layer, if it is known.
     """
+    from dlb_worker.arrays import product
+
     found = {}
     for first, last in (("a", "b"), ("down", "up")):
         for name, shape in shapes.items():

@@ -52,7 +52,14 @@ from dlb_graph.reading.transformers import (
     reduce_mean,
 )
 from dlb_graph.reading.transposed import conv_transpose
-from dlb_graph.reading.views import ValueView, axes_of, per_channel, positions, view_of
+from dlb_graph.reading.views import (
+    ValueView,
+    axes_of,
+    layout_layers,
+    per_channel,
+    positions,
+    view_of,
+)
 from dlb_graph.truth.blocks import BLOCK_OPERATORS
 from dlb_graph.truth.bounds import bounds_of
 from dlb_graph.truth.copies import COPY_OPERATORS
@@ -395,7 +402,8 @@ def _embedding(importer: Importer, node: onnx.NodeProto, attributes: Attributes)
     shape = (*importer.shape(view), features)
     layer = L.Embedding(entries=entries, features=features)
     layer_name = importer.add(node, layer, [view.layer], shape, {"weight": table})
-    if np.array_equal(np.sort(index_map, axis=None), np.arange(math.prod(shape[:-1]))):
+    kept = layout_layers(index_map, shape[:-1])
+    if kept is not None or axes_of(index_map, shape[:-1]) is not None:
         return view_of(layer_name, index_map[..., None] * features + np.arange(features), shape)
     # Integers of other places are looked up as well, since layers read the whole input.
     places = np.divmod(index_map, math.prod(shape[1:-1]))

@@ -37,7 +37,7 @@ PORT: Mapping[str, CheckKind] = {kind.name: kind for kind in (
     _K("forward float32", "float32", "model", "20 times the smaller error, and at least 2e-5"),
     _K("gradients float32", "float32", "model",
        "20 times the better model's error, or what rounding the weights makes", _T),
-    _K("running statistics float32", "float32", "model_statistics", "1e-4"),
+    _K("running statistics float32", "float32", "model_statistics", "1e-4", _STATISTICS - _64),
     _K("export", "export", "own_model", "1e-5"),
 )}
 #: The checks of a file, against another file.
