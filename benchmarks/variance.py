@@ -10,7 +10,7 @@ a 95% interval by drawing whole processes again.
 
 ``--with`` sets environment variables in every second process, such as
 ``GLIBC_TUNABLES=glibc.malloc.hugetlb=1``, so that both are of the same minutes: a row with them and one
-without. Prints CSV; docs/explanation/benchmarks/variance.csv has it.
+without. Prints CSV.
 """
 
 from __future__ import annotations
