@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import chainer
 import chainer.functions as F
@@ -588,6 +589,13 @@ def late_epsilon(epsilon: float) -> Callable:
     return hook
 
 
+def join(rank: int, workers: int) -> Any:
+    """The communicator of the processes that mpiexec has started."""
+    import chainermn
+
+    return chainermn.create_communicator("naive")
+
+
 class Native:
     """Training from memory.
 
@@ -598,6 +606,7 @@ class Native:
             SGD, or beta1, beta2 and epsilon of Adam.
         drop: whether dropout is to drop.
         inputs: [N, ...] in canonical layout; labels: [N] or [N, T].
+        peers: what :func:`join` gives, to train with them.
     """
 
     def __init__(
@@ -610,6 +619,7 @@ class Native:
         labels: np.ndarray,
         *,
         drop: bool,
+        peers: Any = None,
     ) -> None:
         self.model = NETWORKS[workload](drop)
         load(self.model, weights)
@@ -629,6 +639,11 @@ class Native:
             optimizer.add_hook(chainer.optimizer_hooks.GradientClipping(settings["clip_norm"]))
         if settings["weight_decay"]:
             optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(settings["weight_decay"]))
+        if peers is not None:
+            import chainermn
+
+            self.optimizer = chainermn.create_multi_node_optimizer(self.optimizer, peers)
+            self.optimizer.update()  # the first only gives all the weights of rank 0
         self.inputs = inputs if inputs.dtype == np.float32 else inputs.astype(np.int32)
         self.labels = labels.astype(np.int32)
 

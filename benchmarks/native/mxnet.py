@@ -577,6 +577,11 @@ class Adam(mx.optimizer.Adam):
         super().update(index, weight, grad, state)
 
 
+def join(rank: int, workers: int) -> Any:
+    """The store of the processes that ps-lite's variables name."""
+    return mx.kvstore.create("dist_sync")
+
+
 class Native:
     """Training from memory.
 
@@ -587,6 +592,7 @@ class Native:
             nesterov of SGD (no network here wants the latter), or beta1, beta2 and epsilon of Adam.
         drop: whether dropout is to drop.
         inputs: [N, ...] in canonical layout; labels: [N] or [N, T].
+        peers: what :func:`join` gives, to train with them.
     """
 
     def __init__(
@@ -599,8 +605,10 @@ class Native:
         labels: np.ndarray,
         *,
         drop: bool,
+        peers: Any = None,
     ) -> None:
-        self.batch_size, self.clip_norm = batch_size, settings["clip_norm"]
+        workers = 1 if peers is None else peers.num_workers
+        self.batch_size, self.clip_norm = workers * batch_size, settings["clip_norm"]
         self.network = NETWORKS[workload](drop)
         load(self.network, weights)
         self.network.hybridize(static_alloc=True, static_shape=True)
@@ -611,7 +619,14 @@ class Native:
         rate, decay = settings["learning_rate"], settings["weight_decay"]
         kind = Adam if "beta1" in settings else mx.optimizer.SGD
         parameters = self.network.collect_params()
-        self.trainer = gluon.Trainer(parameters, kind(learning_rate=rate, wd=decay, **own))
+        shared = {} if peers is None else {"kvstore": peers, "update_on_kvstore": False}
+        optimizer = kind(learning_rate=rate, wd=decay, **own)
+        self.trainer = gluon.Trainer(parameters, optimizer, **shared)
+        if (
+            shared
+        ):  # else in the first step, where oneDNN has put weights into layouts that are not sent
+            self.trainer._init_kvstore()
+            self.trainer._init_params()
         self.gradients = [each.grad() for each in parameters.values() if each.grad_req != "null"]
         self.inputs = mx.nd.array(inputs, dtype=inputs.dtype)
         self.labels = mx.nd.array(labels, dtype=labels.dtype)

@@ -43,6 +43,11 @@ class Adam(Coupled, keras.optimizers.Adam):
         self.epsilon = after
 
 
+def join(rank: int, workers: int) -> tf.distribute.Strategy:
+    """The strategy of the processes that TF_CONFIG names."""
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
 class Native:
     """Training from memory.
 
@@ -53,6 +58,7 @@ class Native:
             nesterov of SGD, or beta1, beta2 and epsilon of Adam.
         drop: whether dropout is to drop.
         inputs: [N, ...] in canonical layout; labels: [N] or [N, T].
+        peers: what :func:`join` gives, to train with them.
     """
 
     def __init__(
@@ -65,21 +71,27 @@ class Native:
         labels: np.ndarray,
         *,
         drop: bool,
+        peers: tf.distribute.Strategy | None = None,
     ) -> None:
         maps = inputs.ndim == 4
         self.inputs = tf.constant(inputs.transpose(0, 2, 3, 1) if maps else inputs)
         self.labels = tf.constant(labels)
         shape, dtype = self.inputs.shape[1:], self.inputs.dtype.name
-        self.model = built(workload, weights, shape, dtype, batch_size, drop=drop)
-        rate, clip = settings["learning_rate"], settings["clip_norm"] or None
-        if "beta1" in settings:
-            betas = settings["beta1"], settings["beta2"]
-            self.optimizer: Coupled = Adam(rate, *betas, settings["epsilon"], global_clipnorm=clip)
-        else:
-            nesterov = bool(settings["nesterov"])
-            self.optimizer = SGD(rate, settings["momentum"], nesterov, global_clipnorm=clip)
-        self.optimizer.decay = settings["weight_decay"]
-        self.optimizer.build(self.model.trainable_variables)
+        keras.utils.clear_session()
+        self.peers = peers or tf.distribute.get_strategy()
+        with self.peers.scope():
+            self.model = built(workload, weights, shape, dtype, batch_size, drop=drop)
+            rate, clip = settings["learning_rate"], settings["clip_norm"] or None
+            if "beta1" in settings:
+                betas = settings["beta1"], settings["beta2"]
+                self.optimizer: Coupled = Adam(
+                    rate, *betas, settings["epsilon"], global_clipnorm=clip
+                )
+            else:
+                nesterov = bool(settings["nesterov"])
+                self.optimizer = SGD(rate, settings["momentum"], nesterov, global_clipnorm=clip)
+            self.optimizer.decay = settings["weight_decay"]
+            self.optimizer.build(self.model.trainable_variables)
 
     def batches(self, order: np.ndarray) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
         """The samples of each row of the order."""
@@ -89,11 +101,18 @@ class Native:
     @tf.function
     def step(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         """One update; the mean loss."""
+        if self.peers.num_replicas_in_sync == 1:
+            return self.own_step(x, y)
+        return self.peers.run(self.own_step, (x, y))
+
+    def own_step(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        """A step of this process; the optimizer adds gradients over the peers."""
         variables = self.model.trainable_variables
         with tf.GradientTape() as tape:
             logits = self.model(x, training=True)
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
-        self.optimizer.apply(tape.gradient(loss, variables), variables)
+            shared = loss / self.peers.num_replicas_in_sync
+        self.optimizer.apply(tape.gradient(shared, variables), variables)
         return loss
 
     def fit(self, order: np.ndarray) -> tuple[list[float], list[float]]:

@@ -8,8 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 #: A canonical parameter's name in torch, where it is another.
 NAMES = {"scale": "weight", "mean": "running_mean", "variance": "running_var"}
@@ -558,6 +560,12 @@ def attention_state(given: dict[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
+def join(rank: int, workers: int) -> bool:
+    """Meet the peers, where torchrun's variables say."""
+    dist.init_process_group("gloo", rank=rank, world_size=workers)
+    return True
+
+
 class Native:
     """Training from memory.
 
@@ -568,6 +576,7 @@ class Native:
             nesterov of SGD, or beta1, beta2 and epsilon of Adam.
         drop: whether dropout is to drop.
         inputs: [N, ...] in canonical layout; labels: [N] or [N, T].
+        peers: what :func:`join` gives, to train with them.
     """
 
     def __init__(
@@ -580,9 +589,12 @@ class Native:
         labels: np.ndarray,
         *,
         drop: bool,
+        peers: bool = False,
     ) -> None:
         self.model = NETWORKS[workload](drop)
         load(self.model, weights)
+        if peers:
+            self.model = DistributedDataParallel(self.model)
         self.clip_norm = settings["clip_norm"]
         parameters = [each for each in self.model.parameters() if each.requires_grad]
         rate, decay = settings["learning_rate"], settings["weight_decay"]

@@ -138,9 +138,8 @@ class Calls:
 
         self.framework, self.device = framework, device
         description = self.plugins.adapter(framework)
-        facts = self.ask(
-            "dlb_start", request=StartRequest(threads=threads, device=device, seed=seed)
-        )
+        asked = StartRequest(threads, device, seed, strategy, workers)
+        facts = self.ask("dlb_start", request=asked)
         if strategy:
             self.session = self.ask("dlb_join", strategy=strategy, rank=self.rank, workers=workers)
         return dict(

@@ -221,11 +221,16 @@ class StartRequest:
         threads: threads that a step may use, inside one operator and across operators together.
         device: ``cpu`` or ``cuda``; a device that does not exist must be refused.
         seed: for the randomness that the framework keeps to itself (dropout masks).
+        strategy: that this process joins next, by ``dlb_join``; empty for none. A framework may have to know of
+            its peers before its first array.
+        workers: of the strategy.
     """
 
     threads: int
     device: str = "cpu"
     seed: int = 0
+    strategy: str = ""
+    workers: int = 1
 
 
 @dataclass(frozen=True)
