@@ -572,8 +572,8 @@ def built(
 ) -> keras.Model:
     """A network with its weights, for batches of samples of one shape, channels last.
 
-    After ``keras.utils.clear_session()`` layers are numbered from the first, as in a program of its own: TensorFlow
-    adds gradients of what several layers read in the order of their names.
+    After ``keras.utils.clear_session()`` layers are numbered from the first, as in a program of its own:
+    TensorFlow adds gradients of what several layers read in the order of their names.
     """
     given = keras.Input(shape, batch_size, dtype=dtype)
     network = NETWORKS[workload](drop)
