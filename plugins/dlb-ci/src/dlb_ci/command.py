@@ -56,12 +56,13 @@ def changed_command(
                 stream.write(markdown(checked))
     except OSError as error:
         raise RequestError(f"cannot write {error.filename}: {error.strerror}") from None
-    columns = ["file", "command", "result", "what was found"]
-    rows = [[each.file, each.what, each.word, each.line] for each in checked]
-    show_rows("changed", columns, rows, as_json, none="No ONNX file and no workload changed.")
+    columns = ["file", "command", "result", "what was found", "reasons"]
+    rows = [[each.file, each.what, each.word, each.line, each.reasons] for each in checked]
+    none = "No ONNX file and no workload changed."
+    show_rows("changed", columns, rows, as_json, shown=4, none=none)
     for each in () if as_json else checked:
-        for reason in each.answer.reasons if each.answer and not each.passed else ():
-            echo(f"{each.file}: {reason.strip()}")
+        for reason in each.reasons:
+            echo(f"{each.file}: {reason}")
     return 1 if {each.word for each in checked} & {"failed", "error"} else 0
 
 

@@ -48,6 +48,12 @@ class Checked:
         """What was found, in one line."""
         return self.answer.line if self.answer else self.error or self.skipped
 
+    @property
+    def reasons(self) -> list[str]:
+        """The first wrong places and their likely causes, a line each, of what did not pass."""
+        found = self.answer.reasons if self.answer and not self.passed else ()
+        return [reason.strip() for reason in found]
+
 
 def junit(results: Sequence[Checked]) -> bytes:
     """A document as most services read it: a test case for each file."""
