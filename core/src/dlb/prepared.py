@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dlb.data.batches import draw_sample_schedule, sample_order
 from dlb.data.source import Source
-from dlb.proof.checks.float32_layers import small_references
+from dlb.proof.checks.float32_layers import BATCHES
 from dlb.proof.extremes import ExtremeKind, check_domains, extremes
 from dlb.proof.reference import Reference
 from dlb.proof.update_batches import UpdateBatches, as_dtype, step_numbers
@@ -22,6 +22,7 @@ from dlb.samples import proof_inputs, proof_labels, read_labels, read_samples, w
 from dlb.supervision.remote import write_arrays
 from dlb_graph.workload import Model, infer_shapes, multiply_adds
 from dlb_graph.workload.initial import proof_masks, proof_weights
+from dlb_graph.workload.smaller_maps import on_smaller_maps
 
 __all__ = [
     "Prepared",
@@ -86,9 +87,10 @@ class References:
     Attributes:
         ordinary: at the proof's weights, on a small batch of noise, with dropout masks.
         timed: the same on a batch as large as a step of one worker, or as large as NumPy permits.
-        extremes: the same at weights and inputs that take layers to their bounds.
+        extremes: the same at weights and inputs that take layers to their bounds; of a large network on
+            smaller maps.
         seeded: at the weights that the timed model starts from.
-        first_update: on the first of the batches of the update checks.
+        first_update: on the first of the batches of the update checks; of a large network on smaller maps.
         small_references: on some small batches, for float32.
     """
 
@@ -149,15 +151,18 @@ def prepare(request: Request, scratch: Path) -> Prepared:
     from dlb_graph.truth.canonical import canonical_graph
 
     data = _write_training_data(request, scratch)
-    weights = request.weights()
-    batches = _draw_update_batches(request, scratch)
+    weights, model = request.weights(), request.workload.model
+    # Workers that train together hold one model at a time, and it has the run's size.
+    if proof_batch(model) == LARGE_PROOF_BATCH and not request.strategy:
+        model = on_smaller_maps(model)
+    batches = _draw_update_batches(request, model, scratch)
     return Prepared(
         scratch=scratch,
         weights=weights,
         canonical=canonical_graph(request.workload.model, weights),
         data=data,
         update_batches=batches,
-        references=_make_references(request, weights, batches),
+        references=_make_references(request, weights, batches, model),
     )
 
 
@@ -190,16 +195,16 @@ def _write_training_data(request: Request, scratch: Path) -> TrainingData:
     return data
 
 
-def _draw_update_batches(request: Request, folder: Path) -> UpdateBatches:
+def _draw_update_batches(request: Request, model: Model, folder: Path) -> UpdateBatches:
     """Draw the noise of the update checks, and write it in both dtypes."""
-    workload, seed = request.workload, request.seed + 1
-    batch = _update_batch(request)
+    workload, batch = request.workload, _update_batch(request)
     samples = max(UPDATE_SAMPLES, batch)
+    inputs, labels = _update_samples(request, model, samples)
     numbers = step_numbers(workload.optimizer, workload.schedule, request.trajectory_steps)
     batches = UpdateBatches(
         folder=folder,
-        inputs=as_dtype(proof_inputs(workload.model, seed, samples), "float64"),
-        labels=as_dtype(proof_labels(workload.model, seed, samples, workload.loss), "float64"),
+        inputs=as_dtype(inputs, "float64"),
+        labels=as_dtype(labels, "float64"),
         order=sample_order(samples, batch, len(numbers), request.seed),
         numbers=numbers,
     )
@@ -212,9 +217,21 @@ def _draw_update_batches(request: Request, folder: Path) -> UpdateBatches:
     return batches
 
 
+def _update_samples(request: Request, model: Model, samples: int) -> tuple[Array, Array]:
+    """Noise for the update checks, which is none of the ordinary reference's, and its labels."""
+    seed = request.seed + 1
+    labels = proof_labels(model, seed, samples, request.workload.loss)
+    return proof_inputs(model, seed, samples), labels
+
+
 def _make_references(
-    request: Request, weights: dict[str, Array], batches: UpdateBatches
+    request: Request, weights: dict[str, Array], batches: UpdateBatches, smaller: Model
 ) -> References:
+    """All references.
+
+    Args:
+        smaller: the model of the update checks and the extremes, perhaps on smaller maps.
+    """
     workload, model = request.workload, request.workload.model
     parts = workload.optimizer.accumulate
     per_worker_batch = request.shares[0]
@@ -223,39 +240,52 @@ def _make_references(
     weights_of_proof = proof_weights(weights, request.seed)
     # A model that is built for proofs also receives whole batches of the run.
     rows = max(batch, timed_batch, _update_batch(request), request.batch_size)
-    masks = proof_masks(model, request.seed, rows)
-    if request.workers > 1 and parts > 1:
-        # Each part begins with the first masks: those of several workers and of one are then the same.
-        again = np.arange(rows) % (math.gcd(*request.shares) // parts)
-        masks = {name: mask[again] for name, mask in masks.items()}
 
-    def reference(samples: int) -> Reference:
+    def masks_of(model: Model) -> dict[str, Array]:
+        masks = proof_masks(model, request.seed, rows)
+        if request.workers > 1 and parts > 1:
+            # Each part begins with the first masks: those of several workers and of one are then the same.
+            again = np.arange(rows) % (math.gcd(*request.shares) // parts)
+            masks = {name: mask[again] for name, mask in masks.items()}
+        return masks
+
+    masks = masks_of(model)
+    smaller_masks = masks if smaller is model else masks_of(smaller)
+
+    def reference(samples: int, model: Model = model, masks: dict[str, Array] = masks) -> Reference:
         # Noise, not images: a uniform background ties in every max pooling, where the loss has no
         # gradient that finite differences could match.
         inputs = proof_inputs(model, request.seed, samples)
         labels = proof_labels(model, request.seed, samples, workload.loss)
         return Reference(model, weights_of_proof, inputs, labels, masks, workload.loss)
 
-    ordinary, few = reference(batch), reference(extreme_batch(model))
+    ordinary, few = reference(batch), reference(extreme_batch(model), smaller, smaller_masks)
     check_domains(ordinary)
     first = batches.order[0]
+    samples = _update_samples(request, model, BATCHES * batches.batch_size)
+    inputs, labels = (np.split(as_dtype(each, "float64"), BATCHES) for each in samples)
     return References(
         ordinary=ordinary,
         timed=ordinary if timed_batch == batch else reference(timed_batch),
         extremes={
-            case.kind: Reference(model, case.weights, case.inputs, few.labels, masks, workload.loss)
-            for case in extremes(model, weights_of_proof, few.inputs)
+            case.kind: Reference(
+                smaller, case.weights, case.inputs, few.labels, smaller_masks, workload.loss
+            )
+            for case in extremes(smaller, weights_of_proof, few.inputs)
         },
         seeded=Reference(model, weights, ordinary.inputs, ordinary.labels, loss=workload.loss),
         first_update=Reference(
-            model,
+            smaller,
             weights_of_proof,
             batches.inputs[first],
             batches.labels[first],
-            masks,
+            smaller_masks,
             workload.loss,
         ),
-        small_references=small_references(model, weights_of_proof, batches, masks, workload.loss),
+        small_references=tuple(
+            Reference(model, weights_of_proof, *each, masks, workload.loss)
+            for each in zip(inputs, labels)
+        ),
     )
 
 

@@ -57,19 +57,21 @@ def prove_float32(stage: Stage, group: Group, changes: Mapping[int, Changes]) ->
     stage.phase("proving float32 layers and gradients")
     with drop_at_end(stage.build(group, "float32", batches.batch_size)) as model:
         errors.collect(model, prepared.references.small_references, weights)
-        large = prepared.references.extremes.get("large")
-        if large is not None and not errors.missing:
-            model.load_weights(large.weights)
-            errors.collect(model, (large,), large.weights, backward=False)
-            model.load_weights(weights)
-        prove_float32_updates(
-            model,
-            prepared.references.ordinary,
-            batches,
-            stage.adapter,
-            stage.request.seed,
-            stage.keep,
-        )
+        with stage.on_smaller_maps(group, "float32", batches.batch_size, model) as own:
+            large = prepared.references.extremes.get("large")
+            if large is not None and not errors.missing:
+                own.load_weights(large.weights)
+                errors.collect(own, (large,), large.weights, backward=False)
+                own.load_weights(weights)
+            prove_float32_updates(
+                own,
+                prepared.references.first_update,
+                batches,
+                stage.adapter,
+                stage.request.seed,
+                stage.keep,
+                *stage.maps,
+            )
     _collect_timed_batch(stage, group, errors, mixed=False)
     if stage.rounding is not FLOAT32:
         _prove_rounding(stage, group)
@@ -80,7 +82,7 @@ def prove_float32(stage: Stage, group: Group, changes: Mapping[int, Changes]) ->
         own = trained.weights()[0]
         whole = all(name in own and own[name].shape == weights[name].shape for name in weights)
         if whole and not errors.missing and _is_moderate(exact[-1]):
-            errors.collect(trained, prepared.references.small_references[:1], own)
+            errors.collect(trained, (prepared.references.first_update,), own)
 
     trajectory = stage.follow(group, "float32", at_end=compare_again)
     errors.keep(stage.adapter, stage.keep)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from dlb.execution.dropout import prove_native_dropout
-from dlb.execution.models import Stage, drop_at_end
+from dlb.execution.models import Stage
 from dlb.execution.steps import prove_clipping, prove_timed_batch
 from dlb.proof.certificate import Divergent
 from dlb.proof.check_table import BUILT, Ability
@@ -75,7 +75,9 @@ def prove_model(
         stage.keep(result)
     if groups & {"layers", "gradients"} and training:
         stage.phase("proving extremes in float64")
-        prove_extremes(model, stage.prepared.references.extremes, stage.adapter, groups, stage.keep)
+        cases, batch = stage.prepared.references.extremes, stage.request.batch_size
+        with stage.on_smaller_maps(group, "float64", batch, model) as own:
+            prove_extremes(own, cases, stage.adapter, groups, stage.keep, *stage.maps)
     return model, subject.gradients if "gradients" in groups and training else {}
 
 
@@ -107,14 +109,15 @@ def _prove_trajectory(stage: Stage, group: Group) -> tuple[Mapping[int, Changes]
     stage.phase("proving updates")
     request, prepared = stage.request, stage.prepared
     batches = prepared.update_batches
-    with drop_at_end(stage.build(group, "float64", batches.batch_size)) as model:
+    with stage.on_smaller_maps(group, "float64", batches.batch_size) as model:
         return prove_updates(
             model,
-            prepared.references.ordinary,
+            prepared.references.first_update,
             batches,
             stage.adapter,
             input_mode=request.input,
             groups=request.groups,
             keep=stage.keep,
             folder=scratch_file(group, ""),
+            notes=stage.maps,
         )

@@ -18,6 +18,9 @@ from dlb.execution.workers import Workers, start_workers
 from dlb.prepared import Prepared
 from dlb.proof import divergence
 from dlb.proof.certificate import CheckResult
+from dlb.proof.findings import Finding
+from dlb.proof.findings.workload import SmallerMaps
+from dlb.proof.reference import Reference
 from dlb.proof.rounding import Rounding, rounding_of
 from dlb.request import Reporter, Request
 from dlb.supervision.group import Group, Host, Launch
@@ -104,6 +107,7 @@ class Stage:
         clip: float | None = None,
         mixed: bool = False,
         first_row: int = 0,
+        of: Reference | None = None,
     ) -> RemoteModel:
         """Build a model for the proof: its dropouts use given masks, and no weight is constant.
 
@@ -115,8 +119,10 @@ class Stage:
             clip: another limit of the workload's clipping; its own if left out.
             mixed: whether it computes in the precision of the timed model.
             first_row: the row of the masks that the first sample has.
+            of: whose model, and masks; the ordinary one's if left out.
         """
-        reference, replace = self.prepared.references.ordinary, msgspec.structs.replace
+        reference = of or self.prepared.references.ordinary
+        replace = msgspec.structs.replace
         optimizer = self.request.workload.optimizer
         rate = optimizer.learning_rate * (1.0 + step_scale)
         limit = {} if clip is None else {optimizer.clipping: clip}
@@ -135,6 +141,33 @@ class Stage:
             variant=self._variant(mixed),
             first_row=first_row,
         )
+
+    @contextmanager
+    def on_smaller_maps(
+        self, group: Group, dtype: str, batch_size: int, model: RemoteModel | None = None
+    ) -> Iterator[RemoteModel]:
+        """A model for the update checks and the extremes.
+
+        Args:
+            model: of the same, on maps of the run's size; it is used where there are no smaller ones.
+        """
+        references = self.prepared.references
+        if model is not None and references.first_update.model is references.ordinary.model:
+            yield model
+            return
+        with drop_at_end(self.build(group, dtype, batch_size, of=references.first_update)) as own:
+            yield own
+
+    @property
+    def maps(self) -> tuple[Finding, ...]:
+        """That the maps of the update checks and the extremes are smaller than the run's, if they are."""
+        references = self.prepared.references
+        compared, timed = (
+            each.model.input.shape for each in (references.first_update, references.ordinary)
+        )
+        if compared == timed:
+            return ()
+        return (Finding(cause=SmallerMaps(shape=compared, timed=timed)),)
 
     def build_plain(
         self,
@@ -173,12 +206,10 @@ class Stage:
             step_scale: relative increase of the learning rate.
             at_end: receives the trained model.
         """
-        batches, start = self.prepared.update_batches, self.prepared.references.ordinary.weights
-        trained = {
-            name: start[name] for name in trained_names(self.prepared.references.ordinary.model)
-        }
+        batches, reference = self.prepared.update_batches, self.prepared.references.first_update
+        trained = {name: reference.weights[name] for name in trained_names(reference.model)}
         with drop_at_end(
-            self.build(group, dtype, batches.batch_size, weights, step_scale)
+            self.build(group, dtype, batches.batch_size, weights, step_scale, of=reference)
         ) as model:
             path, folder = batches.path(dtype), scratch_file(group, "")
             changes = divergence.follow(

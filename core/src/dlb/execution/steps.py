@@ -56,8 +56,9 @@ def prove_clipping(stage: Stage, group: Group) -> None:
     note = Finding(cause=cause)
     check = Check.of("clipping", stage.adapter)
     batch = len(reference.inputs)
-    with drop_at_end(stage.build(group, "float64", batch, clip=other)) as model:
-        stage.keep(run(check, lambda check: _one_step(check, model, reference, "memory", note)))
+    notes = (note, *stage.maps)
+    with drop_at_end(stage.build(group, "float64", batch, clip=other, of=reference)) as model:
+        stage.keep(run(check, lambda check: _one_step(check, model, reference, "memory", *notes)))
 
 
 def prove_timed_batch(stage: Stage, group: Group) -> None:

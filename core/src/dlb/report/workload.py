@@ -93,6 +93,14 @@ says(
 )
 
 
+@renders(workload.SmallerMaps)
+def _smaller_maps(cause: workload.SmallerMaps, finding: Finding, adapter: str) -> str:
+    compared, timed = (" x ".join(map(str, each)) for each in (cause.shape, cause.timed))
+    return (
+        f"compared on samples of {compared} in place of {timed}, which show no more and take longer"
+    )
+
+
 @renders(workload.Float32Baseline)
 def _baseline(cause: workload.Float32Baseline, finding: Finding, adapter: str) -> str:
     return f"ONNX Runtime on the canonical graph: {_distance(cause.distance)}"

@@ -70,11 +70,13 @@ def prove_extremes(
     adapter: str,
     groups: Collection[CheckGroup],
     keep: Keep,
+    *notes: Finding,
 ) -> None:
     """Run both checks on a float64 model; its weights are put back afterwards.
 
     Args:
         cases: the reference of each case.
+        notes: facts about the comparison.
     """
     isolated = Check.of("isolated layers, extremes", adapter)
     gradient = Check.of("gradients float64, extremes", adapter)
@@ -117,14 +119,14 @@ def prove_extremes(
         failing = {item.figure.tensor: item for item in layers if not item.multiple <= 1}
         first = next((name for name in names if name in failing), None)
         if first is None:
-            return _result(check, layers, None)
+            return _result(check, layers, None, *notes)
         fault = Finding(
             cause=LayerDiffers(),
             layer=layer_facts(described, first, model.native_layers),
             figure=failing[first].figure,
             tolerance=failing[first].tolerance,
         )
-        return _result(check, layers, fault, *otherwise)
+        return _result(check, layers, fault, *otherwise, *notes)
 
     def backward(check: Check) -> CheckResult:
         if missing:
@@ -133,7 +135,7 @@ def prove_extremes(
         kinds = [item.kind for item in failing]
         own = [item.figure for item in failing if item.kind == kinds[0]]
         fault = nearest_the_loss(described, own, 0.0, model.native_layers)
-        return _result(check, gradients, fault, *backwards)
+        return _result(check, gradients, fault, *backwards, *notes)
 
     keep(run(isolated, compute))
     if "gradients" in groups:

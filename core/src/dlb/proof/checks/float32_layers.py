@@ -32,15 +32,15 @@ from dlb.proof.findings.common import NotFinite
 from dlb.proof.findings.workload import LayerDiffers, Otherwise
 from dlb.proof.reference import Reference
 from dlb.proof.rounding import FLOAT32, Rounding
-from dlb.proof.update_batches import UpdateBatches, as_dtype
+from dlb.proof.update_batches import as_dtype
 from dlb.supervision.remote import RemoteModel
 from dlb.threads import ahead, together
 from dlb_graph.comparing.distance import figure, worst_first
 from dlb_graph.comparing.near_misses import layer_otherwise
 from dlb_graph.comparing.tolerances import FLOAT32_MOST, Tensors
-from dlb_graph.workload import BatchNorm, Loss, Model
+from dlb_graph.workload import BatchNorm, Model
 
-__all__ = ["BATCHES", "Float32Errors", "small_references"]
+__all__ = ["BATCHES", "Float32Errors"]
 
 Array = npt.NDArray[Any]
 #: Small batches that are compared: three, so that one with an unlucky rounding is not the median.
@@ -237,21 +237,6 @@ class Float32Errors:
         finding = nearest_the_loss(self.model, failing, 0.0, self.native)
         notes = (finding, *self.otherwise.get("", ()), *self.notes) if finding else self.notes
         return judge_multiples(check, compared, allowed, of, *notes, allowed=most)
-
-
-def small_references(
-    model: Model,
-    weights: Mapping[str, Array],
-    batches: UpdateBatches,
-    masks: Mapping[str, Array],
-    loss: Loss,
-) -> tuple[Reference, ...]:
-    """The reference on each of the first small batches."""
-    rows = np.arange(BATCHES * batches.batch_size).reshape(BATCHES, -1)
-    return tuple(
-        Reference(model, weights, batches.inputs[own], batches.labels[own], masks, loss)
-        for own in rows
-    )
 
 
 def _layer_errors(

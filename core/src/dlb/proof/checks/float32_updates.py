@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -53,14 +54,19 @@ def prove_float32_updates(
     adapter: str,
     seed: int,
     keep: Keep,
+    *notes: Finding,
 ) -> None:
     """Compare the changes of a few steps in a new float32 model with NumPy's.
 
     NumPy takes the same steps with the adapter's own gradients twice. In float64 they give the reference. In
     float32, with gradients perturbed as far as rounding does, they give the unavoidable error.
+
+    Args:
+        notes: facts about the comparison.
     """
     check = Check.of("update float32", adapter)
-    keep(run(check, lambda check: _step(check, model, reference, batches, seed)))
+    result = run(check, lambda check: _step(check, model, reference, batches, seed))
+    keep(msgspec.structs.replace(result, findings=(*result.findings, *notes)))
 
 
 def _step(

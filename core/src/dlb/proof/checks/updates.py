@@ -66,6 +66,7 @@ def prove_updates(
     groups: Collection[CheckGroup],
     keep: Keep,
     folder: Path,
+    notes: Sequence[Finding] = (),
 ) -> tuple[dict[int, Changes], Divergent | None]:
     """Check the changes of the first step and of all steps, in a new model built in float64.
 
@@ -74,6 +75,7 @@ def prove_updates(
     Args:
         input_mode: ``pipeline`` or ``memory``.
         folder: folder for the changes; it is created.
+        notes: facts about the comparison.
 
     Returns:
         changes by number of steps, for the comparison with other adapters and with float32; empty if the
@@ -114,7 +116,8 @@ def prove_updates(
                 held = model.weights_and_slots()
                 after = {name: array for name, array in held.items() if name not in states}
                 truth = updates.weights | updates.state
-                keep(check_changes(check, step, start, after, truth, {}, losses, note))
+                result = check_changes(check, step, start, after, truth, {}, losses, note, *notes)
+                keep(result)
             return {}, Divergent(run="trajectory", step=step)
         # NumPy's steps with gradients that are not finite say nothing of what the workload computes.
         finite = finite and was_finite
@@ -149,7 +152,9 @@ def prove_updates(
             if step == at:
                 took = time.perf_counter() - began
                 check = Check.of(name, adapter)
-                result = check_changes(check, step + 1, start, after, truth, running, losses)
+                result = check_changes(
+                    check, step + 1, start, after, truth, running, losses, *notes
+                )
                 result = taken.explained(result, after)
                 keep(msgspec.structs.replace(result, seconds=took))
                 if step == last and result.verdict == "not run":

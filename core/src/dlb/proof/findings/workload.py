@@ -31,6 +31,7 @@ __all__ = [
     "RoundingGrows",
     "SchedulePlayed",
     "SmallerBatch",
+    "SmallerMaps",
     "StateOnServer",
     "TrainedNotFinite",
     "WorkersCompared",
@@ -103,6 +104,20 @@ class SmallerBatch(Cause, frozen=True, kw_only=True):
 
     samples: int
     timed: int
+
+
+class SmallerMaps(Cause, frozen=True, kw_only=True):
+    """The model was compared on smaller maps, with the same parameters: a fact, not a fault.
+
+    Attributes:
+        shape: of a sample of the input that was compared.
+        timed: of one that is timed.
+    """
+
+    aside = "checked"
+
+    shape: tuple[int, ...]
+    timed: tuple[int, ...]
 
 
 class Float32Baseline(Cause, frozen=True, kw_only=True):
