@@ -40,20 +40,21 @@ class MultiWorkerSession(StrategySession):
         return made, self.strategy
 
     def _keep_reduced(self, made: Any) -> None:
-        """Let Keras's optimizer keep what its sum over workers gives, less what decay added."""
-        reduce = made.optimizer._all_reduce_sum_gradients
+        """Let Keras's optimizer keep what it moves each replica's variables by, less what decay added."""
+        optimizer = made.optimizer
         own = {"trainable": False, "synchronization": tf.VariableSynchronization.ON_READ}
         with self.strategy.scope():  # each replica has one of its own
             kept = [tf.Variable(tf.zeros_like(each.value), **own) for each in made.trained]
         self.reduced = dict(zip(map(id, made.trained), kept))
+        update = optimizer.update_step
 
-        def reduce_and_keep(pairs: Any) -> Any:
-            found = list(reduce(pairs))
-            for (gradient, variable), own, decay in zip(found, kept, made.decays, strict=True):
-                own.assign(tf.convert_to_tensor(gradient) - decay * variable)
-            return found
+        def keep_and_update(gradient: Any, variable: Any, learning_rate: Any) -> None:
+            index = optimizer._get_variable_index(variable)
+            found = tf.convert_to_tensor(gradient) - made.decays[index] * variable
+            kept[index].assign(found)
+            update(gradient, variable, learning_rate)
 
-        made.optimizer._all_reduce_sum_gradients = reduce_and_keep
+        optimizer.update_step = keep_and_update
 
     def gradient_after_reduction(self, native: Any) -> np.ndarray:
         if id(native) not in self.reduced:
