@@ -183,6 +183,7 @@ class TFModel(KerasParameters, BuiltModel):
         self.network = Network(request.workload.model, self.dtype, request.masks, self.policy)
         for layer in self.network.model.layers if len(self.sizes) > 1 else ():
             if isinstance(layer, keras.layers.BatchNormalization):
+                request.session.check_statistics()
                 layer.synchronized = True
             if isinstance(layer, MaskedDropout):
                 layer.firsts = np.cumsum((0, *self.sizes[:-1])).tolist()
@@ -227,8 +228,9 @@ class TFModel(KerasParameters, BuiltModel):
         return self._own(native.value).numpy() if self.replica else super().read(native)
 
     def _own(self, distributed: Any) -> Any:
-        """The value of the replica that is read."""
-        return self.strategy.experimental_local_results(distributed)[self.replica]
+        """The value of the replica that is read; replicas may have one in common."""
+        values = self.strategy.experimental_local_results(distributed)
+        return values[self.replica % len(values)]
 
     def slots(self, native: keras.Variable) -> dict[str, np.ndarray]:
         optimizer, index = self.optimizer, self.optimizer._get_variable_index(native)

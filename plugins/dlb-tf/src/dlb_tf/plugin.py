@@ -50,6 +50,16 @@ class Mirrored(Strategy):
         return LaunchPlan((Process("worker", 0, {"DLB_TF_REPLICAS": str(request.workers)}),))
 
 
+class CentralStorage(Mirrored):
+    """CentralStorageStrategy; see :mod:`dlb_tf.strategy`."""
+
+    name = "central_storage"
+    title = "CentralStorageStrategy, in one process"
+    parameters = "server"
+    cases = tuple(case for case in Mirrored.cases if case != "global_statistics")
+    join = lazy_method("dlb_tf.strategy", "CentralStorageSession")
+
+
 class TFAdapter(Adapter):
     """TensorFlow, through Keras."""
 
@@ -109,7 +119,7 @@ class TFAdapter(Adapter):
     devices = ("cpu", "cuda")
     exporter = "tf2onnx.convert.from_function"
     variants = {"compile": ("graph", "xla", "no"), "precision": ("full", "bfloat16")}
-    strategies = (MultiWorkerMirrored(), Mirrored())
+    strategies = (MultiWorkerMirrored(), Mirrored(), CentralStorage())
 
     start = lazy_method("dlb_tf.framework", "start")
     clock = lazy_method("dlb_tf.framework", "clock")

@@ -43,7 +43,7 @@ class MultiWorkerSession(StrategySession):
         """Let Keras's optimizer keep what it moves each replica's variables by, less what decay added."""
         optimizer = made.optimizer
         own = {"trainable": False, "synchronization": tf.VariableSynchronization.ON_READ}
-        with self.strategy.scope():  # each replica has one of its own
+        with self.strategy.scope():  # each replica has one of its own, if it has variables of its own
             kept = [tf.Variable(tf.zeros_like(each.value), **own) for each in made.trained]
         self.reduced = dict(zip(map(id, made.trained), kept))
         update = optimizer.update_step
@@ -60,7 +60,7 @@ class MultiWorkerSession(StrategySession):
         if id(native) not in self.reduced:
             raise UnsupportedError("gradients after the reduction are kept in float64 alone")
         kept = self.strategy.experimental_local_results(self.reduced[id(native)])
-        array: np.ndarray = kept[self.replica].numpy()
+        array: np.ndarray = kept[self.replica % len(kept)].numpy()
         return array
 
     def leave(self) -> None:
@@ -83,8 +83,29 @@ class MirroredSession(MultiWorkerSession):
 
     def __init__(self, rank: int, workers: int) -> None:
         self.rank, self.workers, self.replicas = rank, workers, workers
-        devices = [device.name for device in tf.config.list_logical_devices("CPU")]
-        self.strategy = tf.distribute.MirroredStrategy(devices)
+        self.strategy = self.over([each.name for each in tf.config.list_logical_devices("CPU")])
+
+    @staticmethod
+    def over(devices: list[str]) -> tf.distribute.Strategy:
+        """TensorFlow's strategy."""
+        return tf.distribute.MirroredStrategy(devices)
+
+    def check_statistics(self) -> None:
+        """Raises UnsupportedError if replicas cannot train a batch normalisation."""
 
     def leave(self) -> None:
         """Nobody waits for this process."""
+
+
+class CentralStorageSession(MirroredSession):
+    """CentralStorageStrategy: the same, where the replicas have one set of variables, on the first device."""
+
+    @staticmethod
+    def over(devices: list[str]) -> tf.distribute.Strategy:
+        return tf.distribute.experimental.CentralStorageStrategy(devices, devices[0])
+
+    def check_statistics(self) -> None:
+        raise UnsupportedError(
+            "CentralStorageStrategy moves no running statistics of several replicas: Keras's BatchNormalization does "
+            "not say how to aggregate them; take --strategy mirrored, or one worker"
+        )
