@@ -1,4 +1,4 @@
-"""TensorFlow's adapter with a fault of its strategies of one process: the file ``DLB_SEEDED_FAULT`` has its name.
+"""TensorFlow's adapter with a fault of its strategies of one process; the file ``DLB_SEEDED_FAULT`` names it.
 
 They are what goes wrong between replicas of one process, and cannot between processes.
 """

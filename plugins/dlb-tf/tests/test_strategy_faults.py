@@ -44,7 +44,7 @@ Start = Callable[[str], tuple[Group, Group, Path]]
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Of a strategy three replicas, one worker without a fault, and the file that names the fault of the three."""
+    """Three replicas of a strategy, one worker without a fault, and the file that names the fault."""
     folder, python = tmp_path_factory.mktemp("faulty"), Path(sys.executable)
     about = folder / "faulty_tf-1.0.dist-info"
     about.mkdir()

@@ -48,7 +48,7 @@ class Strategy(abc.ABC):
     Attributes:
         name, title, frameworks, synchronous, parallelism, parameters, backends, devices, cases: see
             :class:`dlb_worker.contract.StrategyDescription`.
-        averages_every, asynchronous: see there.
+        averages_every, asynchronous, pulls_first: see there.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Strategy(abc.ABC):
     cases: Tuple[str, ...] = ("equal_shares",)
     averages_every = 0
     asynchronous = False
+    pulls_first = False
 
     @abc.abstractmethod
     def plan(self, request: PlanRequest) -> LaunchPlan:
@@ -90,6 +91,7 @@ class Strategy(abc.ABC):
                 cases=self.cases,
                 averages_every=self.averages_every,
                 asynchronous=self.asynchronous,
+                pulls_first=self.pulls_first,
             ),
         )
 

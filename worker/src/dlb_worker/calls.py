@@ -321,9 +321,9 @@ class Calls:
         self._running().run(steps)
         return {}
 
-    def call_advance(self) -> Dict[str, Any]:
-        """Take the next part of a step, in this worker alone; its name."""
-        return {"phase": self._running().advance()}
+    def call_advance(self, replica: int = 0) -> Dict[str, Any]:
+        """Take the next part of a step, in this worker, or one replica of it, alone; its name."""
+        return {"phase": self._running().advance(replica)}
 
     def call_audit_step(
         self,

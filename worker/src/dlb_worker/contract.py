@@ -107,6 +107,7 @@ ADDED = {
             "losses_of_maps",
             "peak_work",
             "placement",
+            "pulls_first",
             "replicas",
             "shared_layers",
             "staleness",
@@ -517,6 +518,8 @@ class StrategyDescription:
             is not synchronous; 0 for any other strategy.
         asynchronous: whether each worker's gradients move shared weights by themselves. It pushes them in
             ``update``, the last of :data:`PHASES`, and pulls the weights after that.
+        pulls_first: whether it pulls them in ``forward`` instead, and holds none between its steps: the weights
+            that it gives are then the shared ones.
         parallelism: what is divided: ``data``, ``model`` or ``pipeline``.
         parameters: who holds them: ``replicated``, ``sharded`` or ``server``.
         backends: what carries the messages.
@@ -535,6 +538,7 @@ class StrategyDescription:
     cases: Tuple[str, ...] = ("equal_shares",)
     averages_every: int = 0
     asynchronous: bool = False
+    pulls_first: bool = False
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,11 @@ class Training:
         #: After how many steps, and the digests of weights and state then.
         self._left: Tuple[int, Dict[str, int]] = (-1, {})
         self._rate: Optional[float] = None
-        #: The parts of the step that is taken in parts.
-        self._phases: Iterator[Tuple[str, Any]] = iter(())
+        #: Of each replica, the parts of the step that it takes in parts, and how many such it has taken.
+        self._phases: Dict[int, Iterator[Tuple[str, Any]]] = {}
+        self._taken: Dict[int, int] = {}
+        #: By step, batches that a replica has begun with, and not every one has ended with.
+        self._ahead: Dict[int, Tuple[Any, Any]] = {}
         self._clock = calls.ask("dlb_clock", device=build.device)
         self._measured = Measured()
         self._observe_step = calls.plugins.hook.dlb_observe_step if observe else None
@@ -94,21 +97,33 @@ class Training:
             for _ in range(steps):
                 self._step(*self._next_batch())
 
-    def advance(self) -> str:
-        """Take the next part of a step, until its work is over: one of ``PHASES``.
+    def advance(self, replica: int = 0) -> str:
+        """Take the next part of a replica's step, until its work is over: one of ``PHASES``.
 
         Between two parts, a worker of an asynchronous strategy waits while its peers go on.
         """
+        session = self.calls.session
+        count = session.replicas if session else 1
+        if session:
+            session.replica = replica
+        step = self._taken.setdefault(replica, self.done)
+        if step not in self._ahead:
+            self._ahead[step] = self._next_batch()
+        self._set_rate(step)
         self._clock.start()
-        taken = next(self._phases, None)
+        taken = next(self._phases.get(replica, iter(())), None)
         if taken is None:
-            self._phases = iter(self.model.step_phases(*self._next_batch()))
-            taken = next(self._phases)
+            self._phases[replica] = iter(self.model.step_phases(*self._ahead[step]))
+            taken = next(self._phases[replica])
         phase, result = taken
-        self.step_seconds[self.done] += self._clock.stop(result)
+        self.step_seconds[step] += self._clock.stop(result)
         if phase == PHASES[-1]:
-            self.losses[self.done] = float(result)
-            self.done += 1
+            self.losses[step] += float(result) / count
+            self._taken[replica] += 1
+            self.done = min(self._taken.get(number, self.done) for number in range(count))
+            self._ahead.pop(self.done - 1, None)
+        if session:
+            session.replica = 0
         return phase
 
     def audit(
@@ -217,9 +232,12 @@ class Training:
 
         Returns:
             seconds of all steps, CPU seconds of the process, threads that really worked, what the clock
-            shows now, and the staleness of pushes, where a strategy tells it.
+            shows now, and the staleness of pushes, where a strategy tells it, one replica after the other.
         """
         memory, session = memory_bytes(), self.calls.session
+        lags = [
+            lag for _ in self.model.replicas() for lag in (session.staleness() if session else ())
+        ]
         self._open.close()
         costs = {
             "step_seconds": self.step_seconds,
@@ -236,7 +254,7 @@ class Training:
             "busy_threads": measured.busy_threads(BUSY_SHARE),
             "memory_bytes": memory,
             "observed": self.observed,
-            "staleness": list(session.staleness()) if session else [],
+            "staleness": lags,
         }
 
     def _draw_masks(self, inputs: np.ndarray, seed: Optional[int]) -> Dict[str, np.ndarray]:
@@ -253,11 +271,14 @@ class Training:
             for name in self._dropouts
         }
 
-    def _next_batch(self) -> Tuple[Any, Any]:
-        rate = float(self.rates[self.done])
+    def _set_rate(self, step: int) -> None:
+        rate = float(self.rates[step])
         if rate != self._rate:
             self.model.set_learning_rate(rate)
             self._rate = rate
+
+    def _next_batch(self) -> Tuple[Any, Any]:
+        self._set_rate(self.done)
         asked = time.perf_counter()
         batch: Tuple[Any, Any] = next(self._batches)
         self.data_seconds[self.done] = time.perf_counter() - asked

@@ -278,7 +278,7 @@ def _run_with_strategy(stage: Stage, run: AdapterRun) -> None:
         if isinstance(steps, StepsTaken):
             compare_with_single_worker(stage, workers.group, steps)
         elif steps is not None:
-            compare_with_schedule(stage, workers.group, steps)
+            compare_with_schedule(stage, workers, steps)
         run.changes, diverged = prove_steps(stage, workers.group, training=no_masks is None)
         run.diverged = run.diverged or diverged
         _audit(stage, workers.group, audit, began, no_masks, synchronous and not shared)

@@ -59,11 +59,15 @@ def is_synchronous(stage: Stage, workers: Workers) -> tuple[bool, bool]:
     Returns:
         also whether the strategy is asynchronous: a single worker of one is synchronous.
     """
-    strategy = stage.request.strategy
-    own = [each for each in workers.described["strategies"] if each["name"] == strategy]
+    own = _described(stage, workers)
     shared = any(each.get("asynchronous") for each in own)
     alone = shared and stage.request.workers == 1
     return alone or all(each["synchronous"] for each in own), shared
+
+
+def _described(stage: Stage, workers: Workers) -> list[Mapping[str, Any]]:
+    strategies = workers.described["strategies"]
+    return [each for each in strategies if each["name"] == stage.request.strategy]
 
 
 def check_unequal_shares(
@@ -105,7 +109,10 @@ def take_schedule(model: RemoteModel, data: Path, order: Array, ranks: list[int]
     """Train on the rows of ``order``, one worker at a time: of each in ``ranks`` the next part of its step."""
     training = model.begin_training(data, order)
     parts = [(rank, training.advance(rank)) for rank in ranks]
-    staleness = [facts["staleness"] for facts in training.end().facts]
+    told = [facts["staleness"] for facts in training.end().facts]
+    sizes = [len(each) // training.held for each in told]
+    replicas = range(training.held)
+    staleness = [e[n * size : (n + 1) * size] for e, size in zip(told, sizes) for n in replicas]
     return ScheduleTaken(parts, model.weights_and_state(), staleness)
 
 
@@ -139,11 +146,11 @@ def _first_batches(stage: Stage) -> tuple[Path, Array]:
     return data, indices.reshape(rows.shape).astype(np.int64)
 
 
-def compare_with_schedule(stage: Stage, group: Group, taken: ScheduleTaken) -> None:
+def compare_with_schedule(stage: Stage, workers: Workers, taken: ScheduleTaken) -> None:
     """Run the check ``distributed, schedule``: NumPy takes the same steps in the same order.
 
     Args:
-        group: one worker without the strategy, which computes gradients.
+        workers: one worker without the strategy, which computes gradients.
     """
     stage.phase("playing the schedule again")
     request, prepared = stage.request, stage.prepared
@@ -157,7 +164,9 @@ def compare_with_schedule(stage: Stage, group: Group, taken: ScheduleTaken) -> N
     with ExitStack() as held:
         models = [
             held.enter_context(
-                drop_at_end(stage.build(group, "float64", share, first_row=int(end - share)))
+                drop_at_end(
+                    stage.build(workers.group, "float64", share, first_row=int(end - share))
+                )
             )
             for share, end in zip(request.shares, ends)
         ]
@@ -169,7 +178,8 @@ def compare_with_schedule(stage: Stage, group: Group, taken: ScheduleTaken) -> N
             return models[rank].step_gradients(*batch)
 
         rate = partial(learning_rate, optimizer, request.workload.schedule)
-        play = Play(request.workers, updates, gradient, rate)
+        first = any(each.get("pulls_first") for each in _described(stage, workers))
+        play = Play(request.workers, updates, gradient, rate, first)
         compared = judged(lambda: compare_schedule(taken, play))
         stage.keep(run(Check.of("distributed, schedule", stage.adapter), compared))
 

@@ -274,8 +274,19 @@ class RemoteTraining:
         return paths, read
 
     def advance(self, rank: int) -> str:
-        """Let one worker take the next part of its own next step, while its peers wait; which part."""
-        return str(self.group.call("advance", only=rank)[0]["phase"])
+        """Let one worker take the next part of its own next step, while its peers wait; which part.
+
+        It may be a replica of a process that holds several.
+        """
+        process, replica = divmod(rank, self.held)
+        # Older workers hold one, and do not know the word.
+        own = {"replica": replica} if replica else {}
+        return str(self.group.call("advance", own, only=process)[0]["phase"])
+
+    @property
+    def held(self) -> int:
+        """How many workers a process holds."""
+        return self.group.launch.workers // len(self.group.workers)
 
     def end(self) -> Trained:
         """End the training, of which every step was taken."""

@@ -63,7 +63,7 @@ class Played:
 
     Attributes:
         server: the shared weights, and the optimizer's state.
-        pulled: by rank, the weights that the worker pulled last.
+        pulled: by rank, the weights that the worker holds: those that it pulled last, or the shared ones.
         staleness: by rank, of each push, how many of its peers' came after the worker's pull before it.
     """
 
@@ -81,6 +81,7 @@ class Play:
         start: the optimizer with the weights that all begin with.
         gradient: of a rank, the number of its step, and weights by ``layer.parameter``.
         rate: the learning rate of a worker's own step, by its number.
+        pulls_first: whether a worker pulls as its step begins, and not after its push.
         fault: what goes wrong; None for nothing.
     """
 
@@ -88,6 +89,7 @@ class Play:
     start: Callable[[], Updates]
     gradient: Callable[[int, int, Tensors], Mapping[str, Array]]
     rate: Callable[[int], float]
+    pulls_first: bool = False
     fault: PushesDiffer | None = None
 
     def of(self, schedule: Schedule) -> Played:
@@ -101,9 +103,11 @@ class Play:
         at = dict.fromkeys(range(self.workers), 0)
         used: dict[int, Tensors] = {}
         staleness: list[list[int]] = [[] for _ in pulled]
+        fresh = self.pulls_first or (self.fault is not None and self.fault.shape == "fresh")
         for pushes, rank, phase in _numbered(schedule):
-            if self.fault and self.fault.shape == "fresh" and rank not in used:
+            if fresh and rank not in used:
                 used[rank] = newest()
+                at[rank] = pushes if self.pulls_first else at[rank]
             if phase != PHASES[-1]:
                 continue
             weights = used.pop(rank, pulled[rank])
@@ -113,7 +117,8 @@ class Play:
                 server.step(found, self.rate(step))
             staleness[rank].append(pushes - at[rank])
             pulled[rank], at[rank] = newest(), pushes + 1
-        return Played(server, pulled, staleness)
+        held = [newest() for _ in pulled] if self.pulls_first else pulled
+        return Played(server, held, staleness)
 
     def _times(self, rank: int, push: int) -> int:
         """How often a push counts."""
@@ -146,7 +151,8 @@ class Play:
         return apart, [PushesDiffer(shape="staleness")] if wrong else [], right
 
     def _faults(self, right: Played) -> Iterator[PushesDiffer]:
-        yield PushesDiffer(shape="fresh")
+        if not self.pulls_first:
+            yield PushesDiffer(shape="fresh")
         for rank, pushes in enumerate(right.staleness):
             for push in (None, *range(len(pushes))):
                 yield PushesDiffer(shape="twice", rank=rank, push=push)

@@ -167,6 +167,8 @@ class TFModel(KerasParameters, BuiltModel):
             weakref.finalize(self, _release, kept).atexit = False
         else:
             _, self.strategy = request.session.distribute(make)
+        #: Whether this process's batch is divided among replicas that take a step together.
+        self.divided = self.strategy.num_replicas_in_sync == len(self.sizes) > 1
         self.rate = request.workload.optimizer.learning_rate
         self.parts = request.workload.optimizer.accumulate
         self._forwards: dict[tuple[tuple[str, ...], bool], Any] = {}
@@ -182,10 +184,11 @@ class TFModel(KerasParameters, BuiltModel):
         """
         self.network = Network(request.workload.model, self.dtype, request.masks, self.policy)
         for layer in self.network.model.layers if len(self.sizes) > 1 else ():
-            if isinstance(layer, keras.layers.BatchNormalization):
+            together = tf.distribute.get_strategy().num_replicas_in_sync > 1
+            if together and isinstance(layer, keras.layers.BatchNormalization):
                 request.session.check_statistics()
                 layer.synchronized = True
-            if isinstance(layer, MaskedDropout):
+            if together and isinstance(layer, MaskedDropout):
                 layer.firsts = np.cumsum((0, *self.sizes[:-1])).tolist()
         if request.session is not None:
             # A strategy gives a new variable the value that worker 0 has; each has masks of its own.
@@ -220,7 +223,7 @@ class TFModel(KerasParameters, BuiltModel):
 
     def read_batch(self, inputs: tf.Tensor, labels: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
         layout = self.network.layouts[self.network.source]
-        if len(self.sizes) > 1:
+        if self.divided:
             inputs, labels = (self._own(self._divided(batch)) for batch in (inputs, labels))
         return layout.to_canonical(inputs.numpy()), labels.numpy()
 
@@ -304,7 +307,7 @@ class TFModel(KerasParameters, BuiltModel):
         self.rate = learning_rate
 
     def train_step(self, inputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        if len(self.sizes) == 1:
+        if not self.divided:
             return self._step(inputs, labels)
         loss = self._step(self._divided(inputs), self._divided(labels))
         losses = self.strategy.experimental_local_results(loss)
@@ -367,7 +370,7 @@ class TFModel(KerasParameters, BuiltModel):
     ) -> tuple[tf.GradientTape, tf.Tensor, tf.Tensor]:
         """What recorded the pass, the mean loss, and the share of it in that of all workers' parts."""
         whole = self.strategy.num_replicas_in_sync * self.parts / self.share
-        if len(self.sizes) > 1:
+        if self.divided:
             whole = self.batch_size / inputs.shape[0]
         with tf.GradientTape() as tape:
             loss = self._loss(inputs, labels)
@@ -429,6 +432,12 @@ class TFModel(KerasParameters, BuiltModel):
 
 #: Variables of models that were dropped, whose memory is still to be freed.
 _dropped: list[tf.Variable] = []
+
+
+def build(request: BuildRequest, **variant: str) -> TFModel:
+    """The model; a session whose strategy takes steps otherwise has its own class of it."""
+    model: TFModel = getattr(request.session, "model", TFModel)(request, **variant)
+    return model
 
 
 def _release(variables: Sequence[tf.Variable]) -> None:

@@ -201,7 +201,7 @@ class MaskedDropout(K.Dropout):
     """Dropout by a fixed mask [rows, ...], of which a batch takes the first rows.
 
     Attributes:
-        firsts: by replica, at which row its batches begin.
+        firsts: by replica that computes in step with others, at which row its batches begin.
     """
 
     firsts: Sequence[int] = (0,)
@@ -218,6 +218,8 @@ class MaskedDropout(K.Dropout):
         if len(self.firsts) > 1:
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
             mask = mask[tf.gather(self.firsts, replica) :]
+        elif self.firsts[0]:
+            mask = mask[self.firsts[0] :]
         return inputs * mask[: tf.shape(inputs)[0]] / (1 - self.rate)
 
 

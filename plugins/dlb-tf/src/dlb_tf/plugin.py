@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 
 from dlb_tf.registry import LAYERS
 from dlb_worker.adapter import Adapter, Strategy, lazy_method
-from dlb_worker.contract import CASES, LaunchPlan, PlanRequest, Process
+from dlb_worker.contract import ASYNCHRONOUS_CASES, CASES, LaunchPlan, PlanRequest, Process
+
+
+def member(cluster: Mapping[str, Sequence[str]], kind: str, index: int) -> dict[str, str]:
+    """Variables of a process of TensorFlow's cluster, which has addresses by kind."""
+    task = {"type": kind, "index": index}
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
 
 
 class MultiWorkerMirrored(Strategy):
@@ -27,9 +34,7 @@ class MultiWorkerMirrored(Strategy):
         workers = [f"{request.address(rank)}:{port}" for rank, port in enumerate(ports)]
 
         def environment(rank: int) -> dict[str, str]:
-            task = {"type": "worker", "index": rank}
-            config = json.dumps({"cluster": {"worker": workers}, "task": task})
-            return {"TF_CONFIG": config, "DLB_TF_RANK": str(rank)}
+            return {**member({"worker": workers}, "worker", rank), "DLB_TF_RANK": str(rank)}
 
         ranks = range(request.workers)
         return LaunchPlan(tuple(Process("worker", rank, environment(rank)) for rank in ranks))
@@ -58,6 +63,41 @@ class CentralStorage(Mirrored):
     parameters = "server"
     cases = tuple(case for case in Mirrored.cases if case != "global_statistics")
     join = lazy_method("dlb_tf.strategy", "CentralStorageSession")
+
+
+class ParameterServer(Strategy):
+    """ParameterServerStrategy; see :mod:`dlb_tf.parameter_server`."""
+
+    name = "parameter_server"
+    title = "ParameterServerStrategy, with a coordinator"
+    frameworks = ("tf",)
+    synchronous, asynchronous, pulls_first = False, True, True
+    parameters = "server"
+    backends = ("grpc",)
+    # Others need workers that share their gradients, weigh them by their samples, or tell of one step at once.
+    cases = tuple(
+        case
+        for case in (*CASES, *ASYNCHRONOUS_CASES)
+        if case not in ("unequal_shares", "accumulation", "local_statistics", "global_statistics")
+    )
+    join = lazy_method("dlb_tf.parameter_server", "ParameterServerSession")
+
+    def plan(self, request: PlanRequest) -> LaunchPlan:
+        """A coordinator, which dlb asks, the server, and TensorFlow's workers, which the coordinator asks."""
+        chief, server, *workers = (
+            f"{request.host}:{port}" for port in request.ports[: request.workers + 2]
+        )
+        cluster = {"chief": [chief], "ps": [server], "worker": workers}
+        ranks = range(request.workers)
+        return LaunchPlan(
+            (
+                Process("worker", 0, member(cluster, "chief", 0)),
+                Process("server", 0, member(cluster, "ps", 0)),
+                *(Process("trainer", rank, member(cluster, "worker", rank)) for rank in ranks),
+            )
+        )
+
+    serve = lazy_method("dlb_tf.parameter_server", "serve")
 
 
 class TFAdapter(Adapter):
@@ -119,12 +159,12 @@ class TFAdapter(Adapter):
     devices = ("cpu", "cuda")
     exporter = "tf2onnx.convert.from_function"
     variants = {"compile": ("graph", "xla", "no"), "precision": ("full", "bfloat16")}
-    strategies = (MultiWorkerMirrored(), Mirrored(), CentralStorage())
+    strategies = (MultiWorkerMirrored(), Mirrored(), CentralStorage(), ParameterServer())
 
     start = lazy_method("dlb_tf.framework", "start")
     clock = lazy_method("dlb_tf.framework", "clock")
     peak_work = lazy_method("dlb_tf.framework", "peak_work")
-    build_model = lazy_method("dlb_tf.model", "TFModel")
+    build_model = lazy_method("dlb_tf.model", "build")
     load_data = lazy_method("dlb_tf.data", "load")
     export_onnx = lazy_method("dlb_tf.export", "export")
     load_user_model = lazy_method("dlb_tf.user_model", "UserKerasModel")

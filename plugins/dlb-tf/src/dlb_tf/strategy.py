@@ -106,6 +106,6 @@ class CentralStorageSession(MirroredSession):
 
     def check_statistics(self) -> None:
         raise UnsupportedError(
-            "CentralStorageStrategy moves no running statistics of several replicas: Keras's BatchNormalization does "
-            "not say how to aggregate them; take --strategy mirrored, or one worker"
+            "CentralStorageStrategy cannot move the running statistics of several replicas, for Keras's "
+            "BatchNormalization does not say how to aggregate them; take --strategy mirrored, or one worker"
         )
