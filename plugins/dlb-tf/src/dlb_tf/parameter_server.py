@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dlb_tf.model import Made, MaskedDropout, TFModel
+from dlb_tf.model import Made, TFModel
+from dlb_tf.modules import MaskedDropout
 from dlb_worker.contract import BuildRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import StrategySession
