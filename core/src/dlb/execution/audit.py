@@ -102,6 +102,7 @@ class Audit:
         taken: the calls in which the steps were taken, with their times by dlb's clock.
         observed: whether plugins see each step, between the steps: for how long, nobody knows.
         shares: into how many shares a batch is divided; 0: one for each worker.
+        replicas: how many workers a process holds.
     """
 
     steps: int
@@ -118,6 +119,7 @@ class Audit:
     taken: tuple[Taken, ...] = ()
     observed: bool = False
     shares: int = 0
+    replicas: int = 1
 
     def before(self, step: int) -> Audit:
         """What was kept of the steps that end before ``step``, from which on the loss is not finite."""
@@ -200,6 +202,7 @@ def train_audited(
         paths, read = training.audit(seed, draw)
         pending = tuple(_pending(each) for each in read)
         audit.masks_unknown = audit.masks_unknown or str(read[0].get("masks_unknown", ""))
+        audit.replicas = int(read[0].get("replicas", 1))
         told = [each.get("changed") for each in read]
         names = dict.fromkeys(name for each in told for name in each or ())
         changed = None if None in told else tuple(names)
@@ -293,6 +296,11 @@ def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: b
     stage.keep(run(clock, lambda check: _check_clock(check, audit, synchronous)))
     if audit.masks_unknown:
         refuse_audit(stage, Finding(cause=MasksUnknown(reason=audit.masks_unknown)))
+        return
+    if (
+        not synchronous and audit.replicas > 1
+    ):  # one loss is told, of workers that had other weights each
+        refuse_audit(stage, Finding(cause=Asynchronous(strategy=stage.request.strategy)))
         return
     judging = time.perf_counter()
     try:
