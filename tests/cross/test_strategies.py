@@ -22,8 +22,18 @@ STRATEGIES = [
     ("chainer", "chainermn"),
 ]
 #: Workers that hold parts of parameters, and workers that are one process.
-OTHERS = [("torch", "fsdp"), ("tf", "mirrored"), ("torch", "tensor_parallel"), ("mxnet", "local")]
-ASYNCHRONOUS = [("torch", "parameter_server"), ("mxnet", "dist_async")]
+OTHERS = [
+    ("torch", "fsdp"),
+    ("tf", "mirrored"),
+    ("torch", "tensor_parallel"),
+    ("mxnet", "local"),
+    ("tf", "central_storage"),
+]
+ASYNCHRONOUS = [
+    ("torch", "parameter_server"),
+    ("mxnet", "dist_async"),
+    ("tf", "parameter_server"),
+]
 
 
 #: Small, and with convolutions.
@@ -85,7 +95,7 @@ LOST = [
         *of, sent, id=f"{'-'.join(of)}-{name}", marks=[] if name == default else [pytest.mark.long]
     )
     for of, default in zip(
-        [*STRATEGIES, *OTHERS[:1], *ASYNCHRONOUS], ("killed", "stopped", "", "", "", "", "")
+        [*STRATEGIES, *OTHERS[:1], *ASYNCHRONOUS[:2]], ("killed", "stopped", "", "", "", "", "")
     )
     for name, sent in (("killed", signal.SIGKILL), ("stopped", signal.SIGSTOP))
 ]
