@@ -84,6 +84,51 @@ def test_a_step_in_its_parts_moves_weights_in_the_last_one(calls, tmp_path, work
     assert all(np.array_equal(array, second[name]) for name, array in first.items())
 
 
+def test_replicas_take_parts_of_their_own_steps(calls, tmp_path, work):
+    number = build(calls, tmp_path, work)
+    model, seen = calls.models[number], []
+
+    class Session(StrategySession):
+        rank, workers, replicas = 0, 2, 2
+
+        def distribute(self, native):
+            return native
+
+        def staleness(self):
+            return [self.replica] * len(ORDER)
+
+        def leave(self):
+            pass
+
+    def phases(inputs, labels):
+        replica = model.replica
+        yield "forward", None
+        yield "backward", None
+        loss = model.train_step(inputs, labels)
+        seen.append((replica, inputs.tolist(), float(loss)))
+        yield "update", loss
+
+    calls.session = model.session = Session()
+    model.step_phases = phases
+    begin(calls, tmp_path, number)
+
+    def advance(replica, steps):
+        return [calls.answer("advance", {"replica": replica})["phase"] for _ in range(3 * steps)]
+
+    # One replica may be steps ahead, and both get every batch.
+    assert advance(1, 2)[2::3] == ["update"] * 2
+    assert advance(0, len(ORDER))[2::3] == ["update"] * len(ORDER)
+    assert advance(1, len(ORDER) - 2)[2::3] == ["update"] * (len(ORDER) - 2)
+    batches = [[each[1] for each in seen if each[0] == replica] for replica in (0, 1)]
+    assert batches[0] == batches[1] == [INPUTS[row].tolist() for row in ORDER]
+    facts = calls.answer("end_training", {"to": str(tmp_path / "parts.npz")})
+    assert facts["staleness"] == [0] * len(ORDER) + [1] * len(ORDER)
+    told = read_arrays(str(tmp_path / "parts.npz"))["losses"]
+    by_replica = [[each[2] for each in seen if each[0] == replica] for replica in (0, 1)]
+    assert np.allclose(told, np.mean(by_replica, axis=0), rtol=1e-14)
+    assert model.replica == 0
+
+
 def test_an_audited_step_writes_what_it_got_and_changed(calls, tmp_path, work):
     model = build(calls, tmp_path, work)
     twin = calls.models[build(calls, tmp_path, work)]

@@ -65,6 +65,24 @@ def test_one_worker_is_never_late() -> None:
     assert np.array_equal(one.server.weights["fc.weight"], alone.weights["fc.weight"])
 
 
+def test_a_worker_that_pulls_first_has_the_weights_of_then() -> None:
+    first, order = replace(play(), pulls_first=True), schedule(held_back(2, 3))
+    # Held back after it has pulled, the last worker's first push is late in either case, and no other one is.
+    kept, pulled = play().of(order), first.of(order)
+    assert kept.staleness == [[0, 0, 1], [2, 1, 0]]
+    assert pulled.staleness == [[0, 0, 0], [2, 0, 0]]
+    (own, other), shared = pulled.pulled, pulled.server.weights
+    assert np.array_equal(own["fc.weight"], shared["fc.weight"])
+    assert np.array_equal(other["fc.weight"], shared["fc.weight"])
+    # Another worker steps before this one's second step begins.
+    ranks = [0] * 3 + [1] * 3 + [0] * 3
+    assert first.of(schedule(ranks)).staleness == [[0, 0], [0]]
+    assert play().of(schedule(ranks)).staleness == [[0, 1], [1]]
+    fault = PushesDiffer(shape="lost", rank=1, push=0)
+    wrong = replace(first, fault=fault).of(order)
+    assert first.compare(order, wrong.pulled, wrong.staleness)[1] == [fault]
+
+
 @pytest.mark.parametrize("optimizer", [SGD_WITH_MOMENTUM, Adam(learning_rate=0.1)])
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_what_went_wrong_is_named(fault: PushesDiffer, optimizer: Optimizer) -> None:

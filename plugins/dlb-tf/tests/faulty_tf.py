@@ -1,6 +1,6 @@
 """TensorFlow's adapter with a fault of its strategies of one process; the file ``DLB_SEEDED_FAULT`` names it.
 
-They are what goes wrong between replicas of one process, and cannot between processes.
+They are what goes wrong between replicas of one process, and what a server may do with what is pushed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dlb_tf.plugin import CentralStorage, Mirrored, TFAdapter
+from dlb_tf.plugin import CentralStorage, Mirrored, ParameterServer, TFAdapter
 
 NAME = "faulty-tf"
 
@@ -67,12 +67,45 @@ class FaultyCentralStorage(CentralStorage):
         return with_fault(super().join(rank, workers))
 
 
+class FaultyParameterServer(ParameterServer):
+    """ParameterServerStrategy for it."""
+
+    frameworks = (NAME,)
+
+
+def push_wrongly(model: Any, fault: str) -> None:
+    """Give a model on a server a fault of its pushes."""
+    import tensorflow as tf
+
+    def count_alone(*gradients: Any) -> Any:
+        return tf.raw_ops.ResourceCountUpTo(resource=model.count.handle, limit=1 << 62, T=tf.int64)
+
+    def pull_alone(inputs: Any, labels: Any) -> Any:
+        loss, _, *gradients = model._pull(inputs, labels)
+        return loss, tf.constant(0, tf.int64), *gradients
+
+    deal, counting, lost = model._deal, model._dealt(0, count_alone), []
+    if fault == "a push is lost while all train as they will":
+        model._shares[1] = model._dealt(1, pull_alone)
+
+    def wrongly(function: Any, *arguments: Any) -> Any:
+        if function is model._pushes:
+            if fault == "one worker's pushes count twice" and model.replica == 1:
+                deal(function, *arguments).fetch()
+            if fault == "one push is lost" and model.replica == 2 and not lost:
+                lost.append(model.replica)
+                function = counting
+        return deal(function, *arguments)
+
+    model._deal = wrongly
+
+
 class FaultyTF(TFAdapter):
     """TensorFlow with one fault."""
 
     name = NAME
     distribution = NAME
-    strategies = (FaultyMirrored(), FaultyCentralStorage())
+    strategies = (FaultyMirrored(), FaultyCentralStorage(), FaultyParameterServer())
 
     def build_model(self, request: Any, **variant: str) -> Any:
         model, fault = super().build_model(request, **variant), seeded()
@@ -91,6 +124,8 @@ class FaultyTF(TFAdapter):
                 )
 
             model._divided = divided
+        elif "push" in fault:
+            push_wrongly(model, fault)
         return model
 
 

@@ -1,4 +1,4 @@
-"""Every fault between replicas of one process is found in its case, with the parameters and the replicas."""
+"""Every fault of a strategy of one process is found in its case, with the parameters and the replicas."""
 
 from __future__ import annotations
 
@@ -39,6 +39,15 @@ FAULTS = {
 }
 #: Where replicas have one set of variables, all of them miss its update.
 OF_ALL = "fc.weight on rank 0, 1, 2: the first step does not move them"
+#: The same of a server, and the workers that push.
+PUSHES = {
+    "one worker's pushes count twice": ("stale_gradients", "pushes of rank 1 count twice"),
+    "one push is lost": ("stale_gradients", "push 0 of rank 2 counts for nothing"),
+    "a push is lost while all train as they will": (
+        "every_push_counts",
+        "fc.weight is not moved by the sum of all pushes",
+    ),
+}
 Start = Callable[[str], tuple[Group, Group, Path]]
 
 
@@ -80,9 +89,18 @@ def test_a_fault_between_replicas_is_named(strategy: str, name: str, start: Star
     assert says in differences(workers, single, case)
 
 
-@pytest.mark.parametrize("strategy", ["mirrored", "central_storage"])
+@pytest.mark.parametrize("name", PUSHES)
+def test_a_fault_of_pushes_is_named(name: str, start: Start) -> None:
+    workers, single, file = start("parameter_server")
+    file.write_text(name, encoding="utf-8")
+    case, says = PUSHES[name]
+    assert any(says in each for each in differences(workers, single, case))
+
+
+@pytest.mark.parametrize("strategy", ["mirrored", "central_storage", "parameter_server"])
 def test_without_a_fault_nothing_is_named(strategy: str, start: Start) -> None:
     workers, single, file = start(strategy)
     file.write_text("", encoding="utf-8")
-    for case in sorted({case for case, _ in FAULTS.values()}):
+    faults = PUSHES if strategy == "parameter_server" else FAULTS
+    for case in sorted({case for case, _ in faults.values()}):
         assert differences(workers, single, case) == []
