@@ -622,7 +622,8 @@ def worker_group(launch: Launch) -> Iterator[Group]:
                 **({"hosts": addresses} if launch.hosts else {}),
             }
             plan = planner.call("plan", request)[0]
-        if launch.hosts and len(plan["processes"]) < launch.workers:
+        ranks = sum(process["role"] == "worker" for process in plan["processes"])
+        if launch.hosts and ranks < launch.workers:
             reason = (
                 f"strategy '{launch.strategy}' has its workers in one process; leave out --host"
             )

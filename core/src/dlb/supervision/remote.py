@@ -274,10 +274,7 @@ class RemoteTraining:
         return paths, read
 
     def advance(self, rank: int) -> str:
-        """Let one worker take the next part of its own next step, while its peers wait; which part.
-
-        It may be a replica of a process that holds several.
-        """
+        """Let one worker or replica take the next part of its own step, while its peers wait; which part."""
         process, replica = divmod(rank, self.held)
         # Older workers hold one, and do not know the word.
         own = {"replica": replica} if replica else {}

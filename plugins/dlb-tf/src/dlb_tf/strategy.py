@@ -77,8 +77,7 @@ class MirroredSession(MultiWorkerSession):
     """MirroredStrategy: one process, with a replica for each logical device.
 
     ``distribute`` is as that of :class:`MultiWorkerSession`. The model divides its batches by ``replicas``.
-    Batch normalisation uses the statistics of all replicas: Keras averages their running statistics, which
-    are then one and the same.
+    Batch normalisation uses the statistics of all replicas, so their running statistics are one and the same.
     """
 
     def __init__(self, rank: int, workers: int) -> None:
