@@ -59,7 +59,7 @@ SET_BY_DLB = {
     "DLB_TORCH_BACKEND": "The backend of torch.distributed, set by the strategy `ddp`.",
     "DLB_TORCH_WORKERS": "How many workers the server of the strategy `parameter_server` has, set by it.",
     "DLB_TF_RANK": "Rank, set by the strategy `multi_worker_mirrored`.",
-    "DLB_TF_REPLICAS": "How many logical devices a worker has, set by the strategies `mirrored` and `central_storage`.",
+    "DLB_TF_REPLICAS": "How many logical devices a worker has, set by strategies of one process.",
     "DLB_MXNET_GPU": "The GPU of a worker, set by the strategy `dist_sync`.",
 }
 
