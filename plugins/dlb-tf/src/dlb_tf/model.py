@@ -183,12 +183,17 @@ class TFModel(KerasParameters, BuiltModel):
         The optimizer's come last: they take the memory that weights went through.
         """
         self.network = Network(request.workload.model, self.dtype, request.masks, self.policy)
-        for layer in self.network.model.layers if len(self.sizes) > 1 else ():
-            together = tf.distribute.get_strategy().num_replicas_in_sync > 1
-            if together and isinstance(layer, keras.layers.BatchNormalization):
-                request.session.check_statistics()
+        strategy = tf.distribute.get_strategy()
+        together = strategy.num_replicas_in_sync == len(self.sizes) > 1
+        for layer in self.network.model.layers if together else ():
+            if isinstance(layer, keras.layers.BatchNormalization):
+                if isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy):
+                    raise UnsupportedError(
+                        "CentralStorageStrategy cannot train Keras's BatchNormalization, which does not say "
+                        "how replicas' running statistics become one; take --strategy mirrored, or one worker"
+                    )
                 layer.synchronized = True
-            if together and isinstance(layer, MaskedDropout):
+            if isinstance(layer, MaskedDropout):
                 layer.firsts = np.cumsum((0, *self.sizes[:-1])).tolist()
         if request.session is not None:
             # A strategy gives a new variable the value that worker 0 has; each has masks of its own.

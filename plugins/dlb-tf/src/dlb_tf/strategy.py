@@ -89,9 +89,6 @@ class MirroredSession(MultiWorkerSession):
         """TensorFlow's strategy."""
         return tf.distribute.MirroredStrategy(devices)
 
-    def check_statistics(self) -> None:
-        """Raises UnsupportedError if replicas cannot train a batch normalisation."""
-
     def leave(self) -> None:
         """Nobody waits for this process."""
 
@@ -102,9 +99,3 @@ class CentralStorageSession(MirroredSession):
     @staticmethod
     def over(devices: list[str]) -> tf.distribute.Strategy:
         return tf.distribute.experimental.CentralStorageStrategy(devices, devices[0])
-
-    def check_statistics(self) -> None:
-        raise UnsupportedError(
-            "CentralStorageStrategy cannot move the running statistics of several replicas, for Keras's "
-            "BatchNormalization does not say how to aggregate them; take --strategy mirrored, or one worker"
-        )
