@@ -27,7 +27,7 @@ def serve(role: str, rank: int) -> None:
     """Be one of TensorFlow's servers: it does not end by itself."""
     found = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     threads = int(os.environ["OMP_NUM_THREADS"])
-    config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=threads)
+    config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=threads, device_count={"GPU": 0})
     tf.distribute.Server(
         found.cluster_spec(), found.task_type, found.task_id, "grpc", config
     ).join()
