@@ -297,9 +297,7 @@ def judge(stage: Stage, group: Group, audit: Audit, began: float, synchronous: b
     if audit.masks_unknown:
         refuse_audit(stage, Finding(cause=MasksUnknown(reason=audit.masks_unknown)))
         return
-    if (
-        not synchronous and audit.replicas > 1
-    ):  # one loss is told, of workers that had other weights each
+    if audit.replicas > 1 and not synchronous:  # one loss is told, of workers with other weights
         refuse_audit(stage, Finding(cause=Asynchronous(strategy=stage.request.strategy)))
         return
     judging = time.perf_counter()
