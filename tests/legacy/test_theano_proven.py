@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from conftest import ROOT, interpreter
+
 #: A run proves another one.
 NETWORKS = [
     pytest.param(each, marks=pytest.mark.long)
@@ -25,22 +26,10 @@ ON = ("--on", "torch", "--on", "theano", "--timeout", SECONDS, "--threads", "1",
 Dlb = Callable[..., dict]
 
 
-def python38() -> str | None:
-    """An interpreter of Python 3.8: on the path, or one of pyenv's."""
-    found = shutil.which("python3.8")
-    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    candidates = [found] if found else []
-    candidates += [str(each) for each in sorted(versions.glob("3.8.*/bin/python"))]
-    works = (
-        each
-        for each in candidates
-        if subprocess.run([each, "-c", "import venv"], capture_output=True).returncode == 0
-    )
-    return next(works, None)
-
+PYTHON = interpreter("3.8")
 
 pytestmark = [
-    pytest.mark.skipif(python38() is None, reason="there is no Python 3.8"),
+    pytest.mark.skipif(PYTHON is None, reason="there is no Python 3.8"),
     pytest.mark.skipif(shutil.which("g++") is None, reason="Theano compiles with g++"),
 ]
 
@@ -50,7 +39,7 @@ def dlb(tmp_path_factory: pytest.TempPathFactory) -> Dlb:
     """The command, and an environment of Python 3.8 that holds the adapter as pip installs it."""
     folder = tmp_path_factory.mktemp("theano")
     python = str(folder / "venv" / "bin" / "python")
-    subprocess.run([python38(), "-m", "venv", str(folder / "venv")], check=True)
+    subprocess.run([str(PYTHON), "-m", "venv", str(folder / "venv")], check=True)
     packages = [str(ROOT / "worker"), str(ROOT / "plugins" / "dlb-theano")]
     subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
 

@@ -30,7 +30,6 @@ from dlb_graph.workload.initial import proof_masks
 from dlb_graph.workload.shapes import trained_names
 from dlb_graph.workload.strategy_cases import STRATEGY_CASES
 from dlb_worker.parts import mean_gradients
-from dlb_worker.plugins import load_plugins
 
 from . import truth
 from .closeness import FLOAT64, distance
@@ -68,9 +67,9 @@ def test_workers_are_one_worker(
 def differences(group: Group, single: Group, name: str) -> list[str]:
     """What the workers of a group do otherwise than one worker, in sentences; empty if nothing."""
     case, local, workers = STRATEGY_CASES[name], name == "local_statistics", group.launch.workers
-    described = {each.name: each for each in load_plugins().strategies()}
+    described = {each["name"]: each for each in group.call("describe")[0]["strategies"]}
     strategy = described[group.launch.strategy]
-    period = strategy.averages_every
+    period = strategy["averages_every"]
     model, batch_size, count = case.model, case.batch_size, 2 * period + 1 if period else STEPS
     inputs, labels = random_batch(model, samples=count * batch_size, loss=case.loss)
     order, data = np.arange(len(inputs)).reshape(count, -1), group.launch.scratch / "data.npz"
@@ -104,7 +103,7 @@ def differences(group: Group, single: Group, name: str) -> list[str]:
     def start() -> Updates:
         return Updates(case.optimizer, {n: weights[n] for n in trained_names(model)})
 
-    if strategy.asynchronous and workers > 1:
+    if strategy["asynchronous"] and workers > 1:
         rate = partial(W.learning_rate, case.optimizer, case.schedule)
         play = Play(workers, start, gradient, rate, strategy.pulls_first)
         with drop_at_end(build(group, case)) as built:

@@ -649,7 +649,7 @@ def test_the_table_of_strategies_has_what_each_claims(monkeypatch: pytest.Monkey
         if place
     }
     claimed = {}
-    for adapter in ("torch", "tf", "mxnet", "chainer"):
+    for adapter in ("torch", "tf", "mxnet", "chainer", "cntk"):
         monkeypatch.syspath_prepend(ROOT / "plugins" / f"dlb-{adapter}" / "src")
         for each in importlib.import_module(f"dlb_{adapter}.plugin").adapter.strategies:
             if each.synchronous or each.averages_every:

@@ -14,6 +14,7 @@ SGD = {
     "momentum": 0.0,
     "nesterov": False,
     "weight_decay": 0.0,
+    "weight_decay_on": "all",
     "clip_norm": 0.0,
 }
 ADAM = {
@@ -22,6 +23,7 @@ ADAM = {
     "beta2": 0.999,
     "epsilon": 1e-8,
     "weight_decay": 0.0,
+    "weight_decay_on": "all",
     "clip_norm": 0.0,
 }
 

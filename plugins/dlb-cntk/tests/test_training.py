@@ -9,7 +9,7 @@ from dlb_cntk.plugin import adapter
 from dlb_worker.contract import ADDED, DataRequest, StartRequest
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.model import Optimizer
-from dlb_worker.updates import slots, updated
+from dlb_worker.updates import slots, updated, with_decay
 from numpy_truth import values
 
 MODEL = M.classifier(
@@ -19,6 +19,7 @@ MODEL = M.classifier(
 OPTIMIZERS = {
     "sgd": {},
     "weight decay": {"weight_decay": 0.01},
+    "weight decay, not of biases": {"weight_decay": 0.01, "weight_decay_on": "weights"},
     "momentum": {"momentum": 0.9},
     "momentum, weight decay": {"momentum": 0.9, "weight_decay": 0.01},
     "nesterov": {"momentum": 0.8, "nesterov": True},
@@ -29,6 +30,11 @@ OPTIMIZERS = {
     "not clipped": {"clip_norm": 1e3, "momentum": 0.9, "nesterov": True},
     "adam": {"kind": "adam"},
     "adam, weight decay, clipped": {"kind": "adam", "weight_decay": 0.1, "clip_norm": 0.05},
+    "adam, weight decay, not of biases": {
+        "kind": "adam",
+        "weight_decay": 0.1,
+        "weight_decay_on": "weights",
+    },
     "adam, large epsilon": {"kind": "adam", "epsilon": 0.01, "beta2": 0.9},
 }
 RATES = [0.1, 0.1, 0.03, 0.03, 0.06, 0.0, 0.05]
@@ -67,8 +73,11 @@ def test_steps_are_those_of_the_definition(name, dtype, near):
         after, kept = built.weights(), built.optimizer_state()
         gradients = clipped(optimizer, {k: np.float64(v) for k, v in found.parameters.items()})
         for each, gradient in gradients.items():
+            own = optimizer
+            if optimizer.weight_decay_on == "weights" and each.endswith("bias"):
+                own = with_decay(optimizer, 0.0)
             weight, state[each] = updated(
-                optimizer, np.float64(before[each]), gradient, state[each], rate, step, np.sqrt
+                own, np.float64(before[each]), gradient, state[each], rate, step, np.sqrt
             )
             moved = np.float64(after[each]) - np.float64(before[each])
             if rate:

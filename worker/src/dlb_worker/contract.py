@@ -82,7 +82,7 @@ FEATURES = {
     "shared_layers": "computes several layers with the parameters of one",
     "three_axes": "builds convolutions, poolings and normalisations of films and volumes [C, D, H, W]",
     "tied_weights": "computes a linear layer with an embedding's weight",
-    "unequal_shares": "multiplies the gradients of a step by the process's share of the batch",
+    "unequal_shares": "weighs the gradients of a step by the process's share of the batch",
     "user_models": "loads a model that a user wrote in the framework",
     "weight_decay_on": "leaves biases, and the scales and slopes of layers, without weight decay",
 }

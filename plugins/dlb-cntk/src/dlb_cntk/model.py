@@ -47,9 +47,17 @@ class CntkModel(BuiltModel):
         self.labels = C.input_variable(self.logits.shape[:-1], dtype=self.type, name="labels")
         self.loss = sample_losses(self.logits, self.labels, request.workload.loss).output
         self.trained = self.trained_natives()
-        self.learner = make_learner(request.workload.optimizer, self.trained, self.type)
+        optimizer = request.workload.optimizer
+        undecayed = self.undecayed_natives(optimizer)
+        self.learner = make_learner(optimizer, self.trained, undecayed, self.type)
+        learner = self.learner.native
+        #: Processes like this one, by which its samples are all samples of a step.
+        self.processes = 1.0
+        if request.session is not None:
+            learner = request.session.distribute(learner)
+            self.processes = request.session.workers / request.share
         self.trainer = C.Trainer(
-            C.combine([self.logits]), (C.combine([self.loss]), None), [self.learner.native]
+            C.combine([self.logits]), (C.combine([self.loss]), None), [learner]
         )
         self._differentiable: Any = None
         self._functions: Dict[Tuple[str, ...], Any] = {}
@@ -70,7 +78,8 @@ class CntkModel(BuiltModel):
         native.value = array
 
     def read_batch(self, inputs: Any, labels: Any) -> Tuple[Array, Array]:
-        return inputs.data.asarray(), labels.data.asarray()
+        kind = "int64" if self.workload.model.input.kind == "index" else self.dtype
+        return inputs.data.asarray().astype(kind), labels.data.asarray().astype("int64")
 
     def slots(self, native: Any) -> Mapping[str, Array]:
         return self.learner.slots(native)
@@ -110,7 +119,7 @@ class CntkModel(BuiltModel):
 
     def train_step(self, inputs: Any, labels: Any) -> float:
         samples = inputs.shape[0]
-        self.learner.set_samples(samples)
+        self.learner.set_samples(round(samples * self.processes))
         before = self._states()
         arguments = self._factors(samples, training=True)
         arguments.update({self.source: inputs, self.labels: labels})

@@ -6,7 +6,7 @@ import cntk as C
 import numpy as np
 
 from dlb_worker.model import Optimizer
-from dlb_worker.updates import slots, updated
+from dlb_worker.updates import slots, updated, with_decay
 
 Array = np.ndarray
 
@@ -60,12 +60,15 @@ class NativeLearner:
 class UniversalLearner:
     """The optimizer's formulas as a CNTK function that assigns to the parameters.
 
-    CNTK's Adam adds epsilon to another term, and its clipping looks at each parameter alone. The
-    gradients that such a function receives are sums over the batch.
+    CNTK's Adam adds epsilon to another term, its clipping looks at each parameter alone, and its
+    weight decay at all. The gradients that such a function receives are sums over the batch.
     """
 
-    def __init__(self, optimizer: Optimizer, parameters: Sequence[Any], dtype: Any) -> None:
+    def __init__(
+        self, optimizer: Optimizer, parameters: Sequence[Any], undecayed: Sequence[Any], dtype: Any
+    ) -> None:
         self.optimizer, self.dtype = optimizer, dtype
+        self.undecayed = {each.uid for each in undecayed}
         self.state: Dict[str, Dict[str, Any]] = {}
         self.rate = self._constant(optimizer.learning_rate)
         self.samples, self.share, self.step = 1, self._constant(1.0), self._constant(0.0)
@@ -87,8 +90,9 @@ class UniversalLearner:
         for parameter, gradient in zip(parameters, gradients):
             state = {slot: self._constant(0.0, *parameter.shape) for slot in slots(optimizer)}
             self.state[parameter.uid] = state
+            own = with_decay(optimizer, 0.0) if parameter.uid in self.undecayed else optimizer
             weight, moved = updated(
-                optimizer, parameter, gradient, state, self.rate, _Exponent(step), C.sqrt
+                own, parameter, gradient, state, self.rate, _Exponent(step), C.sqrt
             )
             assignments += [C.assign(state[slot], moved[slot]) for slot in state]
             assignments.append(C.assign(parameter, weight))
@@ -117,9 +121,10 @@ class _Exponent:
 
 
 def make_learner(
-    optimizer: Optimizer, parameters: Sequence[Any], dtype: Any
+    optimizer: Optimizer, parameters: Sequence[Any], undecayed: Sequence[Any], dtype: Any
 ) -> Union[NativeLearner, UniversalLearner]:
     """The learner that computes as the optimizer is defined: CNTK's own, where it does."""
-    if optimizer.kind == "sgd" and not optimizer.clip_norm:
+    decays_some = optimizer.weight_decay and undecayed
+    if optimizer.kind == "sgd" and not optimizer.clip_norm and not decays_some:
         return NativeLearner(optimizer, parameters)
-    return UniversalLearner(optimizer, parameters, dtype)
+    return UniversalLearner(optimizer, parameters, undecayed, dtype)
