@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,11 +13,19 @@ import pytest
 from dlb_process import Dlb
 
 
-@pytest.fixture(params=["a folder of its own", "a network and a disk of its own"])
+#: What ssh does with the words of a command: it joins them, and a shell elsewhere runs them in an environment
+#: of its own.
+AS_SSH = "sh -c 'exec env -i sh -c \"$*\"' sh"
+
+
+@pytest.fixture(
+    params=["a folder of its own", "a command like ssh", "a network and a disk of its own"]
+)
 def hosts(request: pytest.FixtureRequest, dlb: Dlb) -> Iterator[list[str]]:
     """Two hosts: what tells them from this machine."""
     if "network" not in request.param:
-        yield ["127.0.0.1=env", f"127.0.0.1=env TMPDIR={dlb.folder}"]
+        command = AS_SSH if "ssh" in request.param else "env"
+        yield [f"127.0.0.1={command}", f"127.0.0.1={command} env TMPDIR={dlb.folder}"]
         return
     if sys.platform != "linux" or os.geteuid() or not shutil.which("ip"):
         pytest.skip("network namespaces need Linux, root and iproute2")
@@ -58,6 +67,23 @@ def test_files_are_carried_to_workers_of_other_hosts(dlb: Dlb, hosts: list[str])
     assert record["proof"] == "proven" and record["options"]["hosts"] == hosts
     # Workers have removed what came to them.
     assert not list(dlb.folder.rglob("dlb-carried-*"))
+
+
+def test_no_list_of_processes_shows_the_token(dlb: Dlb) -> None:
+    """Anybody can read the words of a command, and the environment that a command such as ssh passes on."""
+    seen = dlb.folder / "seen"
+    shown = f"sh -c 'echo \"$*\" >{seen}; env >>{seen}; exec \"$@\"' sh"
+    host = f"127.0.0.1={AS_SSH} {shlex.quote(shown)}"
+    ended = dlb.run("--workers", 1, "--strategy", "example_sync", "--host", host)
+    assert ended.status == 0, ended.err
+    assert "dlb_worker -" in seen.read_text() and "DLB_" not in seen.read_text()
+
+
+def test_a_command_that_passes_nothing_on_is_named(dlb: Dlb) -> None:
+    host = "127.0.0.1=sh -c 'exec env -i \"$@\" </dev/null' sh"
+    ended = dlb.run("--workers", 1, "--strategy", "example_sync", "--host", host)
+    assert ended.status == 1
+    assert "the standard input is empty; the command of a --host must pass it on" in ended.out
 
 
 @pytest.mark.parametrize(

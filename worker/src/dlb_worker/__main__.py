@@ -1,6 +1,10 @@
-"""``python -m dlb_worker``: connect to the supervisor and answer its calls until it hangs up."""
+"""``python -m dlb_worker``: connect to the supervisor and answer its calls until it hangs up.
+
+``python -m dlb_worker -`` takes its variables from the standard input: :func:`take_variables`.
+"""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -87,6 +91,8 @@ class Connection:
 
 
 def main() -> None:
+    if sys.argv[1:] == ["-"]:
+        take_variables()
     end_with_parent()
     # The supervisor decides when a run ends; a Ctrl-C at the terminal reaches it, not us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -135,6 +141,20 @@ def main() -> None:
         answered = answer(answers, message)
         connection.hand_over(arguments)
         connection.send(id=message["id"], **answered)
+
+
+def take_variables() -> None:
+    """Begin again with the environment variables that the first line of the standard input has, in JSON.
+
+    A command such as ssh passes on no environment, and what it passes on is seen in lists of processes.
+    """
+    line = sys.stdin.readline()
+    if line:
+        os.chdir("/")  # modules in a user's own folder would hide packages
+        variables = dict(os.environ, **json.loads(line))
+        os.execve(sys.executable, [sys.executable, "-m", "dlb_worker"], variables)
+    if "DLB_TOKEN" not in os.environ:
+        sys.exit("the standard input is empty; the command of a --host must pass it on")
 
 
 def answer(answers: Any, message: Dict[str, Any]) -> Dict[str, Any]:

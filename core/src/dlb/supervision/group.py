@@ -66,7 +66,7 @@ class Host:
 
     Attributes:
         address: at which its peers reach it.
-        command: stands before the command of a worker, and runs it there with the environment that it is
+        command: stands before the command of a worker, and runs it there with the standard input that it is
             given; empty for this machine.
     """
 
@@ -222,9 +222,14 @@ class Group:
             host = self.launch.host(process["role"], process["rank"])
             command = [*(launcher if joint else host.command)]
             command += [str(self.launch.python), "-m", "dlb_worker"]
-            environment = {**self._environment(host), **process["environment"], **extra}
+            variables = {**self._variables(host), **process["environment"], **extra}
+            given = b""
+            if host.command:  # it may pass on no environment, as ssh does
+                command.append("-")
+                given = protocol.pack(variables)
+            environment = {**self._inherited(), **variables}
             try:
-                started = processes.spawn(command, environment, self.launch.scratch, log)
+                started = processes.spawn(command, environment, self.launch.scratch, log, given)
             except OSError as error:
                 raise WorkerDied(
                     f"cannot start {command[0]}: {error}", adapter=self.launch.label
@@ -235,8 +240,8 @@ class Group:
             expected.append(member)
         self._gather(expected)
 
-    def _environment(self, host: Host) -> dict[str, str]:
-        threads = str(self.launch.threads)
+    def _inherited(self) -> dict[str, str]:
+        """The variables that processes have of this one."""
         inherited = {
             name: value
             for name, value in os.environ.items()
@@ -246,6 +251,13 @@ class Group:
         if self.launch.python.is_relative_to(places.environments_home()):
             # What an environment of dlb's own imports is compiled once, and not in each of its processes.
             inherited.pop("PYTHONDONTWRITEBYTECODE", None)
+        if any(each.command for each in self.launch.hosts):
+            inherited.pop("TMPDIR", None)
+        return inherited
+
+    def _variables(self, host: Host) -> dict[str, str]:
+        """The variables that dlb sets for a process."""
+        threads = str(self.launch.threads)
         public, *private = [door.getsockname() for door in self._doors]
         there = {
             # Temporary files of a framework are deleted together with the run's folder.
@@ -254,11 +266,9 @@ class Group:
             "DLB_SOCKET": "".join(private),
         }
         if host.command:
-            inherited.pop("TMPDIR", None)
             seen = own_address(host.address)
             there = {"DLB_SUPERVISOR": f"{seen}:{public[1]}", "DLB_SOCKET": "", "DLB_CARRIED": "1"}
         return {
-            **inherited,
             **self.launch.variables,
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,

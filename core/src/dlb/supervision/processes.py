@@ -8,6 +8,7 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,19 +36,28 @@ MARK = "DLB_MARK"
 
 
 def spawn(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    log: Path,
+    given: bytes = b"",
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own, with output to a file and empty input.
+    """Start a process in a session of its own, with output to a file.
+
+    Args:
+        given: what it reads from its standard input.
 
     Raises:
         OSError: the process cannot be started.
     """
-    with log.open("ab") as output:
+    with log.open("ab") as output, tempfile.TemporaryFile(dir=folder) as file:
+        file.write(given)
+        file.seek(0)
         return subprocess.Popen(
             command,
             env=dict(environment),
             cwd=folder,
-            stdin=subprocess.DEVNULL,
+            stdin=file,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,

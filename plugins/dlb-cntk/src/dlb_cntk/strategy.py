@@ -49,7 +49,7 @@ class DataParallelSession(StrategySession):
         distributed.Communicator.finalize()
 
 
-class KeepingLearner(C.learners.UserLearner):  # type: ignore[misc]
+class KeepingLearner(C.learners.UserLearner):
     """Another learner, and a copy of the mean gradients that it got last, by the parameter's uid."""
 
     def __init__(self, learner: Any, kept: Dict[str, np.ndarray]) -> None:
