@@ -88,20 +88,25 @@ def test_the_supervisors_address(monkeypatch):
     assert protocol.supervisor_address() == ("::1", 80)
 
 
-@pytest.fixture()
-def worker():
-    """A worker process and the stream of its messages; it has said hello."""
+@pytest.fixture(params=["environment", "standard input"])
+def worker(request):
+    """A worker process and the stream of its messages; it has said hello. Its variables come one of two ways."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)
-        environment = dict(
-            os.environ,
+        variables = dict(
             DLB_SUPERVISOR=f"127.0.0.1:{listener.getsockname()[1]}",
             DLB_TOKEN="secret",
             DLB_RANK_VARIABLES="NO_SUCH_RANK,LAUNCHED_RANK",
             LAUNCHED_RANK="3",
         )
-        process = subprocess.Popen([sys.executable, "-m", "dlb_worker"], env=environment)
+        command, environment = [sys.executable, "-m", "dlb_worker"], dict(os.environ)
+        if request.param == "environment":
+            process = subprocess.Popen(command, env=dict(environment, **variables))
+        else:
+            process = subprocess.Popen(command + ["-"], stdin=subprocess.PIPE, env=environment)
+            with process.stdin:
+                process.stdin.write(protocol.pack(variables))
         listener.settimeout(60)
         connection, _ = listener.accept()
         with connection:
@@ -149,6 +154,16 @@ def test_a_worker_says_what_went_wrong_and_goes_on(worker):
         4, "start", framework="none", threads=1, device="cpu", seed=0, strategy="", workers=1
     )
     assert unknown["kind"] == "dlb" and "unknown adapter 'none'" in unknown["message"]
+
+
+def test_a_worker_without_variables_says_so():
+    done = subprocess.run(
+        [sys.executable, "-m", "dlb_worker", "-"],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    assert done.returncode == 1
+    assert b"the standard input is empty" in done.stderr and b"Traceback" not in done.stderr
 
 
 def test_a_worker_ends_when_the_supervisor_hangs_up(worker):

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import pytest
 from dlb_process import Dlb
 
-
 #: What ssh does with the words of a command: it joins them, and a shell elsewhere runs them in an environment
 #: of its own.
 AS_SSH = "sh -c 'exec env -i sh -c \"$*\"' sh"
@@ -72,7 +71,7 @@ def test_files_are_carried_to_workers_of_other_hosts(dlb: Dlb, hosts: list[str])
 def test_no_list_of_processes_shows_the_token(dlb: Dlb) -> None:
     """Anybody can read the words of a command, and the environment that a command such as ssh passes on."""
     seen = dlb.folder / "seen"
-    shown = f"sh -c 'echo \"$*\" >{seen}; env >>{seen}; exec \"$@\"' sh"
+    shown = f'sh -c \'echo "$*" >{seen}; env >>{seen}; exec "$@"\' sh'
     host = f"127.0.0.1={AS_SSH} {shlex.quote(shown)}"
     ended = dlb.run("--workers", 1, "--strategy", "example_sync", "--host", host)
     assert ended.status == 0, ended.err
