@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import signal
 import socket
 import subprocess
 import sys
@@ -291,6 +292,28 @@ def is_over(number: int) -> bool:
         return psutil.Process(number).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+def test_daemons_are_ended_if_dlb_is_killed(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\nsetsid sh -c "sleep 600 & echo \\$! > daemon"\nexec "{sys.executable}" -m dlb_worker\n'
+    )
+    python.chmod(0o755)
+    program = f"""
+import os, signal
+from pathlib import Path
+from dlb.supervision.group import Launch, worker_group
+with worker_group(Launch("example", Path("{python}"), Path("{tmp_path}"))):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", program], timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    daemon, deadline = int((tmp_path / "daemon").read_text()), time.monotonic() + 30
+    while not is_over(daemon) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert is_over(daemon)
 
 
 def test_daemons_of_a_worker_that_died_are_ended(tmp_path: Path) -> None:

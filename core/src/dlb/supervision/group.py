@@ -171,7 +171,7 @@ class Group:
         self.launch = launch
         self.members: list[Member] = []
         self._events: queue.Queue[tuple[Member, dict[str, Any] | None]] = queue.Queue()
-        self._token, self._mark = secrets.token_hex(16), secrets.token_hex(16)
+        self._token, self.mark = secrets.token_hex(16), secrets.token_hex(16)
         self._doors = open_doors(
             launch.scratch, everywhere=any(each.command for each in launch.hosts)
         )
@@ -277,7 +277,7 @@ class Group:
             "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",
             "DLB_TOKEN": self._token,
-            processes.MARK: self._mark,
+            processes.MARK: self.mark,
         }
 
     def _gather(self, expected: list[Member]) -> None:
@@ -591,7 +591,7 @@ class Group:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 member.process.wait(max(0, deadline - time.monotonic()))
         own = [member.own for member in self.members if member.own is not None]
-        processes.end_all(self._started, own, self._mark)
+        processes.end_all(self._started, own, self.mark)
         for member in self.members:
             if member.connection is not None:
                 member.connection.close()
@@ -646,8 +646,9 @@ def worker_group(launch: Launch) -> Iterator[Group]:
 @contextmanager
 def _group(launch: Launch, plan: Mapping[str, Any]) -> Iterator[Group]:
     group = Group(launch)
-    try:
-        group.start(plan)
-        yield group
-    finally:
-        group.close()
+    with processes.watch(group.mark):
+        try:
+            group.start(plan)
+            yield group
+        finally:
+            group.close()
