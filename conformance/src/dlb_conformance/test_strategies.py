@@ -105,7 +105,7 @@ def differences(group: Group, single: Group, name: str) -> list[str]:
 
     if strategy["asynchronous"] and workers > 1:
         rate = partial(W.learning_rate, case.optimizer, case.schedule)
-        play = Play(workers, start, gradient, rate, strategy.pulls_first)
+        play = Play(workers, start, gradient, rate, strategy.get("pulls_first", False))
         with drop_at_end(build(group, case)) as built:
             if name == "every_push_counts":
                 return list(_every_push(built, data, order, play))

@@ -43,7 +43,9 @@ class MultiWorkerSession(StrategySession):
         """Let Keras's optimizer keep what it moves each replica's variables by, less what decay added."""
         optimizer = made.optimizer
         own = {"trainable": False, "synchronization": tf.VariableSynchronization.ON_READ}
-        with self.strategy.scope():  # each replica has one of its own, if it has variables of its own
+        with (
+            self.strategy.scope()
+        ):  # each replica has one of its own, if it has variables of its own
             kept = [tf.Variable(tf.zeros_like(each.value), **own) for each in made.trained]
         self.reduced = dict(zip(map(id, made.trained), kept))
         update = optimizer.update_step
