@@ -114,8 +114,10 @@ def differences(group: Group, single: Group, name: str) -> list[str]:
             scheduled = take_schedule(built, data, order, ranks)
         sides = compare_schedule(scheduled, play)
         return _said(judge(Check.of("distributed", group.launch.adapter), sides))
-    taken, states = steps(group, case), W.state_names(model) if local else ()
-    running = list(_running_statistics(taken, model)) if local else []
+    # Of one batch that all have, each has the statistics of one worker.
+    taken, own = steps(group, case), local and group.shares != 1
+    states = W.state_names(model) if own else ()
+    running = list(_running_statistics(taken, model)) if own else []
     if period:
         batches = zip(np.split(inputs, count), np.split(labels, count))
         return [*_local_sgd(taken, case, weights, masks, period, batches), *running]

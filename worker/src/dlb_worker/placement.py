@@ -18,7 +18,7 @@ class Placement:
 
     Attributes:
         shape: of the whole parameter.
-        part: by axis, which places of it.
+        part: by axis, which places of it; of a parameter that only others hold, none.
         partial: whether the whole is the sum of what processes hold there.
     """
 
@@ -90,6 +90,6 @@ def assemble(processes: Sequence[Dict[str, np.ndarray]]) -> List[Dict[str, np.nd
             np.copyto(whole, each[name], where=own == HELD)
         sums = sum(np.where(own == ADDEND, each[name], 0) for each, own in holders)
         np.copyto(whole, sums, where=np.any([own == ADDEND for _, own in holders], axis=0))
-        for each, own in holders:
-            each[name] = np.where(own == HELD, each[name], whole)
+        for each, own in zip(processes, marks):
+            each[name] = np.where(own[mark] == HELD, each[name], whole) if mark in own else whole
     return marks

@@ -50,11 +50,13 @@ def export(model: TorchModel | UserModule, path: Path) -> str:
 
 def _gathered(model: TorchModel) -> nn.Module:
     """The network; where workers hold parts of its parameters, one like it with the whole ones."""
-    held = model.network.state_dict()
-    if not any(hasattr(each, "to_local") for each in held.values()):
+    held, gather = model.network.state_dict(keep_vars=True), whole
+    if model.is_pipeline:
+        gather = model.module.whole
+    elif not any(hasattr(each, "to_local") for each in held.values()):
         return model.network
     plain = Network(model.workload.model, {}).to(model.device, model.type)
-    plain.load_state_dict({name: whole(each) for name, each in held.items()})
+    plain.load_state_dict({name: gather(each) for name, each in held.items()})
     return plain
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
@@ -32,6 +32,7 @@ class Network(nn.Module):
     def __init__(self, model: Model, masks: Mapping[str, Tensor]) -> None:
         super().__init__()
         self.source = model.input.name
+        self.shapes = {self.source: model.input.shape, **{n.name: n.shape for n in model.nodes}}
         last_reader = {source: node.name for node in model.nodes for source in node.inputs}
         self.wiring = [
             (node.name, node.inputs, {s for s in node.inputs if last_reader[s] == node.name})
@@ -59,13 +60,27 @@ class Network(nn.Module):
     def values(self, inputs: Tensor, requested: Sequence[str]) -> dict[str, Tensor]:
         """The outputs of these layers, by name."""
         # Looked up once: a module's attribute that is a module costs as much as a small layer's call.
-        values, layers = {self.source: inputs}, self.layers
-        for name, sources, spent in self.wiring:
-            values[name] = layers[key(name)](*[values[source] for source in sources])
-            for source in spent:
-                if source not in requested:
-                    del values[source]
-        return {name: values[name] for name in requested}
+        return computed(self.layers, self.wiring, {self.source: inputs}, requested)
+
+
+def computed(
+    layers: nn.ModuleDict,
+    wiring: Sequence[tuple[str, Sequence[str], set[str]]],
+    values: dict[str, Tensor],
+    requested: Sequence[str],
+) -> dict[str, Tensor]:
+    """Run layers in their order; the requested ones of the values, by name.
+
+    Args:
+        wiring: of each layer its name, what it reads, and what of that is read by no later one.
+        values: what is there before. They are changed.
+    """
+    for name, sources, spent in wiring:
+        values[name] = layers[key(name)](*[values[source] for source in sources])
+        for source in spent:
+            if source not in requested:
+                del values[source]
+    return {name: values[name] for name in requested}
 
 
 def key(name: str) -> str:
@@ -112,7 +127,7 @@ class TorchModel(TorchParameters, BuiltModel):
 
     ``run`` returns the logits, and ``values`` the values of layers: the network itself, or compiled,
     with the network's parameters. ``module`` is what steps run: ``run``, or what the strategy has
-    made of it.
+    made of it. If that has ``passes``, it takes both passes of a step itself, and is ``run`` as well.
     """
 
     def __init__(
@@ -158,6 +173,10 @@ class TorchModel(TorchParameters, BuiltModel):
             self.module, self.optimizer = request.session.distribute((self.run, self.optimizer))
             # A strategy may put its own in the place of parameters.
             self.parameters = self._parameters()
+        self.is_pipeline = hasattr(self.module, "passes")
+        if self.is_pipeline:
+            self.run, self.values = self.module, self.module.values
+            self.module.parts = described.accumulate
         self.unreached = self._unreached()
 
     def _parameters(self) -> list[NativeParameter]:
@@ -206,9 +225,7 @@ class TorchModel(TorchParameters, BuiltModel):
         sources += [native] * native.requires_grad
         self.network.train()
         with self.unmoved_states(self.network):
-            with self.autocast:
-                loss = mean_loss(self.run(native), self.native(labels), self.workload.loss)
-            found = self._differentiate(loss, sources)
+            loss, found = self._differentiate(native, self.native(labels), sources)
         gradients = dict(zip(map(id, sources), found))
 
         def gradient(native: Tensor) -> np.ndarray:
@@ -220,27 +237,47 @@ class TorchModel(TorchParameters, BuiltModel):
             inputs=self.read(gradients[id(native)]) if native.requires_grad else None,
         )
 
-    def _differentiate(self, loss: Tensor, sources: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The gradients of a loss; 0 where there is none."""
-        if not any(hasattr(each, "to_local") for each in sources):
-            return torch.autograd.grad(loss, sources, allow_unused=True, materialize_grads=True)
-        # What the loss is computed from are not the parts that this process holds.
+    def _loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return mean_loss(outputs, labels, self.workload.loss)
+
+    def _differentiate(
+        self, inputs: Tensor, labels: Tensor, sources: Sequence[Tensor]
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """The loss of a batch, and its gradients; 0 where there is none."""
+        if not self.is_pipeline:
+            with self.autocast:
+                loss = self._loss(self.run(inputs), labels)
+            if not any(hasattr(each, "to_local") for each in sources):
+                return loss, torch.autograd.grad(
+                    loss, sources, allow_unused=True, materialize_grads=True
+                )
         self.optimizer.zero_grad()
-        loss.backward()
+        if self.is_pipeline:
+            with self.autocast:
+                loss = self.module.passes(inputs, labels, self._loss, count=1)
+        else:  # what the loss is computed from are not the parts that this process holds
+            loss.backward()
         found = [torch.zeros_like(e) if e.grad is None else e.grad for e in sources]
         self.optimizer.zero_grad()
-        return found
+        return loss, found
 
     def set_learning_rate(self, learning_rate: float) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
 
     def train_step(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        return last_result(self.step_phases(inputs, labels))
+        if not self.is_pipeline:
+            return last_result(self.step_phases(inputs, labels))
+        self.optimizer.zero_grad()
+        with self.autocast:
+            loss: Tensor = self.module.passes(inputs, labels, self._loss)
+        self._update()
+        return loss
 
     def step_phases(self, inputs: Tensor, labels: Tensor) -> Iterator[tuple[str, Tensor]]:
-        described = self.workload.optimizer
-        parts = described.accumulate
+        if self.is_pipeline:
+            raise UnsupportedError("stages of a pipeline are in several phases at once")
+        parts = self.workload.optimizer.accumulate
         losses = []
         self.optimizer.zero_grad()
         for number, (part, targets) in enumerate(in_parts(parts, inputs, labels), 1):
@@ -248,16 +285,23 @@ class TorchModel(TorchParameters, BuiltModel):
             waits = getattr(self.module, "no_sync", nullcontext) if number < parts else nullcontext
             with waits():
                 with self.autocast:
-                    loss = mean_loss(self.module(part), targets, self.workload.loss)
+                    loss = self._loss(self.module(part), targets)
                 yield "forward", loss
                 weight = self.share / parts
                 (loss if weight == 1 else loss * weight).backward()
             yield "backward", loss
             losses.append(loss.detach())
+        self._update()
+        yield "update", torch.stack(losses).mean() if parts > 1 else losses[0]
+
+    def _update(self) -> None:
+        """Limit gradients, and take a step of the optimizer."""
+        described = self.workload.optimizer
         for parameter in self.unreached:
             parameter.grad = torch.zeros_like(parameter)
         if described.clip_norm:
-            clip(self.network.parameters(), described.clip_norm)
+            of_all = self.module.norm if self.is_pipeline else norm
+            clip([*self.network.parameters()], described.clip_norm, of_all)
         if described.clip_value:
             nn.utils.clip_grad_value_(self.network.parameters(), described.clip_value)
         if described.clip_variable_norm:
@@ -265,7 +309,6 @@ class TorchModel(TorchParameters, BuiltModel):
                 if each.trained:
                     clip(each.natives, described.clip_variable_norm)
         self.optimizer.step()
-        yield "update", torch.stack(losses).mean() if parts > 1 else losses[0]
 
     def load_masks(self, masks: Mapping[str, np.ndarray]) -> None:
         for name, mask in masks.items():
@@ -297,19 +340,27 @@ def check_bfloat16_lstm(device: torch.device) -> None:
         ) from error
 
 
-def clip(parameters: Iterable[Tensor], limit: float) -> None:
+def norm(parameters: Sequence[Tensor]) -> Tensor:
+    """The norm of the gradients of parameters together; 0 if there are none."""
+    gradients = [each.grad for each in parameters if each.grad is not None]
+    rows = [
+        whole(torch.linalg.vector_norm(each.flatten(1), dim=1) if each.ndim > 1 else each)
+        for each in gradients
+    ]
+    return torch.linalg.vector_norm(torch.cat(rows)) if rows else torch.zeros(())
+
+
+def clip(
+    parameters: Sequence[Tensor],
+    limit: float,
+    norm: Callable[[Sequence[Tensor]], Tensor] = norm,
+) -> None:
     """Bring the gradients of parameters down to a norm of all together.
 
     torch's clip_grad_norm_ divides by the norm plus 1e-6, and adds the squares of a tensor up at once:
     in float32, of an embedding's gradient of a million numbers, 1e-4 off. By rows it is 1e-6.
     """
-    gradients = [each.grad for each in parameters if each.grad is not None]
-    if not gradients:
-        return
-    rows = [
-        whole(torch.linalg.vector_norm(each.flatten(1), dim=1) if each.ndim > 1 else each)
-        for each in gradients
-    ]
-    scale = limit / torch.linalg.vector_norm(torch.cat(rows)).clamp(min=limit)
-    for gradient in gradients:
-        local(gradient).mul_(scale)
+    scale = limit / norm(parameters).clamp(min=limit)
+    for each in parameters:
+        if each.grad is not None:
+            local(each.grad).mul_(scale)

@@ -98,14 +98,17 @@ class PositionEmbedding(Operator):
 
 
 class MaskedDropout(nn.Dropout):
-    """Dropout by a fixed mask [rows, ...], of which a batch takes the first rows."""
+    """Dropout by a fixed mask [rows, ...], of which a batch takes its rows, from ``first`` on."""
 
     def __init__(self, rate: float, mask: Tensor) -> None:
         super().__init__(rate)
         self.mask = mask  # no buffer: each worker of a strategy keeps its own
+        self.first = 0
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return inputs * self.mask[: len(inputs)] / (1 - self.p) if self.training else inputs
+        if not self.training:
+            return inputs
+        return inputs * self.mask[self.first : self.first + len(inputs)] / (1 - self.p)
 
 
 class BiasedVariance:

@@ -65,6 +65,19 @@ class TensorParallel(DDP):
         return replace(super().plan(request), shares=1)
 
 
+class Pipeline(TensorParallel):
+    """PipelineStage and its schedules: https://docs.pytorch.org/docs/stable/distributed.pipelining.html."""
+
+    name = "pipeline"
+    title = "pipeline parallel, ScheduleGPipe and Schedule1F1B"
+    parallelism = "pipeline"
+    backends = ("gloo",)
+    devices = ("cpu",)
+    # Every micro-batch is normalised by itself.
+    cases = DDP.cases
+    join = lazy_method("dlb_torch.strategy", "PipelineSession")
+
+
 class LocalSGD(DDP):
     """Workers that train alone, and average their parameters now and then."""
 
@@ -162,7 +175,7 @@ class TorchAdapter(Adapter):
         "layout": ("contiguous", "channels_last"),
         "precision": ("full", "bfloat16"),
     }
-    strategies = (DDP(), FSDP(), TensorParallel(), LocalSGD(), ParameterServer())
+    strategies = (DDP(), FSDP(), TensorParallel(), Pipeline(), LocalSGD(), ParameterServer())
 
     start = lazy_method("dlb_torch.framework", "start")
     clock = lazy_method("dlb_torch.framework", "clock")

@@ -18,6 +18,7 @@ import torch.distributed as dist
 import torch.distributed.rpc as rpc
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from dlb_torch.framework import local
 from dlb_torch.plugin import PERIOD
@@ -81,6 +82,14 @@ def interface_of(address: str) -> str:
     return ""
 
 
+def check_plain(module: nn.Module, strategy: str) -> None:
+    """Raises UnsupportedError if a module is compiled, and its layers are out of sight."""
+    if not hasattr(module, "wiring"):
+        raise UnsupportedError(
+            f"strategy '{strategy}' takes no compiled module; leave out --variant"
+        )
+
+
 class PartsSession(DDPSession):
     """Workers that hold parts of parameters, as DTensors in the place of those of a network."""
 
@@ -90,10 +99,7 @@ class PartsSession(DDPSession):
         from torch.distributed.device_mesh import init_device_mesh
 
         module, optimizer = native
-        if not hasattr(module, "wiring"):
-            raise UnsupportedError(
-                f"strategy '{self.strategy}' takes no compiled module; leave out --variant"
-            )
+        check_plain(module, self.strategy)
         device = "cuda" if os.environ["DLB_TORCH_BACKEND"] == "nccl" else "cpu"
         names = {id(each): name for name, each in module.named_parameters()}
         self.divide(module, init_device_mesh(device, (self.workers,)))
@@ -207,6 +213,42 @@ class TensorParallelSession(PartsSession):
 def owners_of(layers: Iterable[nn.Module]) -> Counter[int]:
     """In how many layers each parameter is."""
     return Counter(id(each) for layer in layers for each in layer.parameters())
+
+
+class PipelineSession(DDPSession):
+    """See :mod:`dlb_torch.pipeline`, of which ``distribute`` returns the module.
+
+    Parameters of other stages are left without an element, and without an optimizer.
+    """
+
+    def __init__(self, rank: int, workers: int) -> None:
+        super().__init__(rank, workers)
+        self.shapes = WeakTensorKeyDictionary()
+
+    def distribute(self, native: Any) -> Any:
+        from dlb_torch.pipeline import Pipeline
+
+        module, optimizer = native
+        check_plain(module, "pipeline")
+        if len(module.wiring) < self.workers:
+            raise UnsupportedError(
+                f"strategy 'pipeline' has no layer for each of {self.workers} workers; take at most "
+                f"{len(module.wiring)}"
+            )
+        pipeline = Pipeline(module, self.rank, self.workers)
+        for each, (shape, stages) in pipeline.places.items():
+            self.shapes[each] = shape
+            if self.rank not in stages:
+                optimizer.state.pop(each, None)
+        for group in optimizer.param_groups:
+            group["params"] = [e for e in group["params"] if self.rank in pipeline.places[e][1]]
+        return pipeline, optimizer
+
+    def placement(self, native: torch.Tensor) -> Placement | None:
+        shape = self.shapes.get(native)
+        if shape is None:
+            return None
+        return Placement(tuple(shape), (slice(None) if native.shape == shape else slice(0),))
 
 
 class LocalSGDSession(DDPSession):
