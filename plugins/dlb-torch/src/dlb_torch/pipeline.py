@@ -117,7 +117,7 @@ class Pipeline(nn.Module):
         draws = any(type(e) is nn.Dropout and e.training for e in self.network.layers.values())
         count = self._micro_batches(len(inputs)) if draws and self.parts == 1 else 1
         stage = self.stage
-        stage.requested, stage.kept, stage.row = requested, {}, 0
+        stage.requested, stage.kept, stage.row = [*dict.fromkeys(requested)], {}, 0
         schedule = ScheduleGPipe(self._stage(inputs, count), count)
         schedule.step(*self._if_first(inputs), return_outputs=False)
         found, stage.requested, stage.kept = stage.kept, (), {}
