@@ -26,7 +26,7 @@ class Stage(nn.Module):
     Attributes:
         takes, gives: names of the values that come in, and that go on.
         requested: layers whose values are kept, in ``kept``, by name; a value of each micro-batch.
-        row: the row of the dropout masks that the next micro-batch begins with; None if each begins with the first.
+        row: of the dropout masks, that the next micro-batch begins with; None if each begins with the first.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Pipeline(nn.Module):
         return (inputs,) if self.rank == 0 else ()
 
     def _stage(self, inputs: Tensor, count: int) -> PipelineStage:
-        """torch's own, with the values that it takes and gives described, so that it runs no layer to see them."""
+        """torch's own. It is told of the values that come and go, so that it runs no layer to see them."""
 
         def described(names: Sequence[str]) -> tuple[Tensor, ...]:
             found = []

@@ -11,7 +11,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dlb_torch.plugin import DDP, FSDP, LocalSGD, ParameterServer, TensorParallel, TorchAdapter
+from dlb_torch.plugin import (
+    DDP,
+    FSDP,
+    LocalSGD,
+    ParameterServer,
+    Pipeline,
+    TensorParallel,
+    TorchAdapter,
+)
 
 NAME = "seeded-faults"
 #: Known without torch.
@@ -57,6 +65,17 @@ class FaultyTensorParallel(TensorParallel):
         return FaultyTensors(rank, workers)
 
 
+class FaultyPipeline(Pipeline):
+    """Pipeline parallelism for the faulty adapter."""
+
+    frameworks = (NAME,)
+
+    def join(self, rank: int, workers: int) -> Any:
+        from dlb_seeded_faults.strategies import FaultyPipeline
+
+        return FaultyPipeline(rank, workers)
+
+
 class FaultyLocalSGD(LocalSGD):
     """Local SGD for the faulty adapter."""
 
@@ -88,6 +107,7 @@ class FaultyTorchAdapter(TorchAdapter):
         FaultyDDP(),
         FaultyFSDP(),
         FaultyTensorParallel(),
+        FaultyPipeline(),
         FaultyLocalSGD(),
         FaultyServer(),
     )

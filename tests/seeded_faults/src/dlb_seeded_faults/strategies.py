@@ -18,6 +18,7 @@ import torch.distributed.rpc as rpc
 from torch.nn.parallel import DistributedDataParallel
 
 from dlb_torch.framework import local
+from dlb_torch.model import norm
 from dlb_torch.strategy import (
     SERVER,
     SHARED,
@@ -25,6 +26,7 @@ from dlb_torch.strategy import (
     FSDPSession,
     LocalSGDSession,
     ParameterServerSession,
+    PipelineSession,
     TensorParallelSession,
 )
 
@@ -100,6 +102,34 @@ STRATEGY_FAULTS = {
         "equal_shares",
         "step 0: rank 1 trains on samples [2, 3] of the batch; its share is [0, 1, 2, 3, 4, 5]",
         "tensor_parallel",
+    ),
+    "micro-batches summed": StrategyFault(
+        "equal_shares",
+        "fc.weight, fc.bias on rank 0: gradients are 3 times the mean: added over 3 ranks and not divided",
+        "pipeline",
+    ),
+    "the last micro-batch alone": StrategyFault(
+        "equal_shares",
+        "logits.weight, logits.bias on rank 2: gradients are not the mean over the ranks",
+        "pipeline",
+    ),
+    "a stage is not updated": StrategyFault(
+        "equal_shares",
+        "logits.weight, logits.bias on rank 2: the first step does not move them",
+        "pipeline",
+    ),
+    "masks of another micro-batch": StrategyFault(
+        "dropout",
+        "fc.weight, fc.bias on rank 0: gradients are not the mean over the ranks",
+        "pipeline",
+    ),
+    "tied gradients not added": StrategyFault(
+        "tied_weights",
+        "table.weight on rank 0, 2: gradients are not the mean over the ranks",
+        "pipeline",
+    ),
+    "the norm of the own stage": StrategyFault(
+        "clip_binds", "fc.weight, fc.bias on rank 0: gradients are 2.21 times the mean", "pipeline"
     ),
     "averaged from the first step on": StrategyFault(
         "equal_shares", "logits.bias on rank 0 is not that of local SGD: 0.15 off", "local_sgd"
@@ -235,6 +265,48 @@ class FaultyTensors(TensorParallelSession):
             (group,) = optimizer.param_groups
             group["params"] = [each for each in group["params"] if each is not logits.weight]
         return module, optimizer
+
+
+class FaultyPipeline(PipelineSession):
+    """The session of the faulty adapter whose workers hold stages."""
+
+    fault = ""
+
+    def distribute(self, native: Any) -> Any:
+        pipeline, optimizer = super().distribute(native)
+        right = pipeline._stage
+
+        def stage(*described: Any) -> Any:
+            made = right(*described)
+            backward = made.backward_one_chunk
+
+            def alone(*chunk: Any, **options: Any) -> None:
+                for each in pipeline.stage.parameters():
+                    each.grad = None
+                backward(*chunk, **options)
+
+            if self.fault == "micro-batches summed":
+                made.scale_grads = lambda number: None
+            elif self.fault == "the last micro-batch alone":
+                made.backward_one_chunk = alone
+            return made
+
+        def swap(dropout: Any, inputs: Any) -> None:
+            """Of three micro-batches of two samples, the first and the last one."""
+            dropout.first = 4 - dropout.first
+
+        pipeline._stage = stage
+        if self.fault == "a stage is not updated" and self.rank == 2:
+            for group in optimizer.param_groups:
+                group["params"] = []
+        elif self.fault == "masks of another micro-batch":
+            for each in pipeline.stage.masked:
+                each.register_forward_pre_hook(swap)
+        elif self.fault == "tied gradients not added":
+            pipeline.shared = []
+        elif self.fault == "the norm of the own stage":
+            pipeline.norm = norm
+        return pipeline, optimizer
 
 
 class FaultyAverages(LocalSGDSession):
