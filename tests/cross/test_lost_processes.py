@@ -28,6 +28,7 @@ ROLES = {
     ("torch", "ddp"): ("worker 0", "worker 1"),
     ("torch", "fsdp"): ("worker 0", "worker 1"),
     ("torch", "tensor_parallel"): ("worker 0", "worker 1"),
+    ("torch", "pipeline"): ("worker 0", "worker 1"),
     ("torch", "local_sgd"): ("worker 0", "worker 1"),
     ("tf", "multi_worker_mirrored"): ("worker 0", "worker 1"),
     ("tf", "mirrored"): ("worker 0",),

@@ -26,6 +26,7 @@ OTHERS = [
     ("torch", "fsdp"),
     ("tf", "mirrored"),
     ("torch", "tensor_parallel"),
+    ("torch", "pipeline"),
     ("mxnet", "local"),
     ("tf", "central_storage"),
 ]

@@ -43,10 +43,16 @@ def test_addends_are_added():
 
 def test_what_nobody_holds_is_nan():
     processes = held((0, 2, WHOLE[:2]), (3, 5, WHOLE[3:]))
-    processes.append({"b": np.ones(2)})
     assemble(processes)
     assert np.isnan(processes[1]["w"]).all(axis=1).tolist() == [False, False, True, False, False]
-    assert "w" not in processes[2]
+
+
+def test_what_a_process_holds_nothing_of_is_filled_up():
+    processes = held((0, 5, WHOLE), (0, 0, WHOLE[:0]))
+    processes.append({"b": np.ones(2)})  # whose optimizer has no state of it
+    assert [own["placed/w"].any() for own in assemble(processes)[:2]] == [True, False]
+    for each in processes:
+        np.testing.assert_array_equal(each["w"], WHOLE)
 
 
 def test_what_is_whole_stays():

@@ -83,7 +83,7 @@ def assemble(processes: Sequence[Dict[str, np.ndarray]]) -> List[Dict[str, np.nd
     marks = [{name: each.pop(name) for name in sorted(names & set(each))} for each in processes]
     for mark in names:
         name = mark[len("placed/") :]
-        # A process whose optimizer has no state yet holds nothing of it.
+        # A process whose optimizer has no state of it holds nothing of it.
         holders = [(each, own[mark]) for each, own in zip(processes, marks) if mark in own]
         whole = np.full_like(holders[0][0][name], np.nan)
         for each, own in reversed(holders):
@@ -91,5 +91,8 @@ def assemble(processes: Sequence[Dict[str, np.ndarray]]) -> List[Dict[str, np.nd
         sums = sum(np.where(own == ADDEND, each[name], 0) for each, own in holders)
         np.copyto(whole, sums, where=np.any([own == ADDEND for _, own in holders], axis=0))
         for each, own in zip(processes, marks):
-            each[name] = np.where(own[mark] == HELD, each[name], whole) if mark in own else whole
+            if mark in own:
+                each[name] = np.where(own[mark] == HELD, each[name], whole)
+            else:
+                each.setdefault(name, whole)
     return marks

@@ -30,9 +30,15 @@ class Stage(nn.Module):
     """
 
     def __init__(
-        self, network: Network, wiring: Sequence[Any], takes: Sequence[str], gives: Sequence[str]
+        self,
+        network: Network,
+        dtype: torch.dtype,
+        wiring: Sequence[Any],
+        takes: Sequence[str],
+        gives: Sequence[str],
     ) -> None:
         super().__init__()
+        self.source, self.dtype = network.source, dtype
         self.wiring, self.takes, self.gives = wiring, takes, gives
         self.layers = nn.ModuleDict({key(n): network.layers[key(n)] for n, *_ in wiring})
         self.masked = [each for each in self.layers.values() if isinstance(each, MaskedDropout)]
@@ -50,8 +56,10 @@ class Stage(nn.Module):
         values = computed(self.layers, self.wiring, given, (*self.gives, *own))
         for name in own:
             self.kept.setdefault(name, []).append(values[name])
-        on = tuple(values[name].contiguous() for name in self.gives)
-        return on if len(on) > 1 else on[0]
+        on = [values[name].contiguous() for name in self.gives]
+        # Those of layers are of one type, also under autocast and for a comparison.
+        on = [v if n == self.source else v.to(self.dtype) for n, v in zip(self.gives, on)]
+        return tuple(on) if len(on) > 1 else on[0]
 
 
 class Pipeline(nn.Module):
@@ -93,7 +101,7 @@ class Pipeline(nn.Module):
             for stage in range(workers)
         ]
         takes.append([wiring[-1][0]])
-        self.stage = Stage(network, runs[rank], takes[rank], takes[rank + 1])
+        self.stage = Stage(network, self.dtype, runs[rank], takes[rank], takes[rank + 1])
         for each, (shape, stages) in self.places.items():
             if rank not in stages:
                 each.data = each.data.new_empty((0, *shape[1:]))
