@@ -122,7 +122,9 @@ class Pipeline(nn.Module):
     def values(self, inputs: Tensor, requested: Sequence[str]) -> dict[str, Tensor]:
         """The outputs of these layers, by name; every worker gets all."""
         # A step's micro-batches draw masks of their own.
-        draws = any(type(e) is nn.Dropout and e.training for e in self.network.layers.values())
+        draws = any(
+            type(e) is nn.Dropout and e.p and e.training for e in self.network.layers.values()
+        )
         count = self._micro_batches(len(inputs)) if draws and self.parts == 1 else 1
         stage = self.stage
         stage.requested, stage.kept, stage.row = [*dict.fromkeys(requested)], {}, 0

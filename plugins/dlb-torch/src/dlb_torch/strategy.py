@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from dlb_torch.framework import local
+from dlb_torch.model import Network
 from dlb_torch.plugin import PERIOD
 from dlb_worker.errors import UnsupportedError
 from dlb_worker.native import StrategySession
@@ -84,7 +85,8 @@ def interface_of(address: str) -> str:
 
 def check_plain(module: nn.Module, strategy: str) -> None:
     """Raises UnsupportedError if a module is compiled, and its layers are out of sight."""
-    if not hasattr(module, "wiring"):
+    # A compiled module has the attributes of that in it.
+    if not isinstance(module, Network):
         raise UnsupportedError(
             f"strategy '{strategy}' takes no compiled module; leave out --variant"
         )
