@@ -93,9 +93,7 @@ class Pipeline(nn.Module):
                 layer = layers[key(name)]
                 for each in (*layer.parameters(), *layer.buffers()):
                     stages = self.places.setdefault(each, (each.shape, []))[1]
-                    # A single number has no empty part: all hold it.
-                    holding = [stage] if each.shape else range(workers)
-                    stages += [one for one in holding if one not in stages]
+                    stages += [stage] * (stage not in stages)
         takes = [
             [name for name, owner in self.owners.items() if owner < stage <= read.get(name, -1)]
             for stage in range(workers)
@@ -105,7 +103,7 @@ class Pipeline(nn.Module):
         for each, (shape, stages) in self.places.items():
             if rank not in stages:
                 each.data = each.data.new_empty((0, *shape[1:]))
-        #: Parameters of several stages, with the group of those; and those that an earlier stage counts.
+        #: Parameters of several stages, with the group of those. One of them counts each in a norm.
         self.shared = [
             (each, group_of(*stages))
             for each, (_, stages) in self.places.items()
@@ -126,13 +124,13 @@ class Pipeline(nn.Module):
             type(e) is nn.Dropout and e.p and e.training for e in self.network.layers.values()
         )
         count = self._micro_batches(len(inputs)) if draws and self.parts == 1 else 1
-        stage = self.stage
-        stage.requested, stage.kept, stage.row = [*dict.fromkeys(requested)], {}, 0
+        stage, names = self.stage, [*dict.fromkeys(requested)]
+        stage.requested, stage.kept, stage.row = names, {}, 0
         schedule = ScheduleGPipe(self._stage(inputs, count), count)
         schedule.step(*self._if_first(inputs), return_outputs=False)
         found, stage.requested, stage.kept = stage.kept, (), {}
         values = {}
-        for name in requested:
+        for name in names:
             shape = (len(inputs), *self.network.shapes[name])
             whole = torch.empty(shape, dtype=self.dtype, device=self.device)
             if name in found:
@@ -153,10 +151,8 @@ class Pipeline(nn.Module):
         count = count or self._micro_batches(len(inputs))
         if self._steps[0] != (len(inputs), count):
             kind = Schedule1F1B if count >= self.workers else ScheduleGPipe
-            self._steps = (
-                (len(inputs), count),
-                kind(self._stage(inputs, count), count, loss_fn=loss),
-            )
+            schedule = kind(self._stage(inputs, count), count, loss_fn=loss)
+            self._steps = ((len(inputs), count), schedule)
         # Parts of a workload begin with the same masks each.
         self.stage.row = 0 if self.parts == 1 else None
         last, losses = self.workers - 1, list[Tensor]()

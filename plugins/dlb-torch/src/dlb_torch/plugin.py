@@ -73,7 +73,7 @@ class Pipeline(TensorParallel):
     parallelism = "pipeline"
     backends = ("gloo",)
     devices = ("cpu",)
-    # Every micro-batch is normalised by itself.
+    # Every worker has whole batches, but normalises micro-batches.
     cases = DDP.cases
     join = lazy_method("dlb_torch.strategy", "PipelineSession")
 

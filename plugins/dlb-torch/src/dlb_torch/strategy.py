@@ -250,7 +250,7 @@ class PipelineSession(DDPSession):
         shape = self.shapes.get(native)
         if shape is None:
             return None
-        return Placement(tuple(shape), (slice(None) if native.shape == shape else slice(0),))
+        return Placement(tuple(shape), () if native.shape == shape else (slice(0),))
 
 
 class LocalSGDSession(DDPSession):
