@@ -300,8 +300,8 @@ class TorchModel(TorchParameters, BuiltModel):
         for parameter in self.unreached:
             parameter.grad = torch.zeros_like(parameter)
         if described.clip_norm:
-            of_all = self.module.norm if self.is_pipeline else norm
-            clip([*self.network.parameters()], described.clip_norm, of_all)
+            of_stages = {"norm": self.module.norm} if self.is_pipeline else {}
+            clip([*self.network.parameters()], described.clip_norm, **of_stages)
         if described.clip_value:
             nn.utils.clip_grad_value_(self.network.parameters(), described.clip_value)
         if described.clip_variable_norm:
