@@ -20,6 +20,16 @@ def test_a_mean_that_is_a_small_sum_of_large_values(tmp_path: Path) -> None:
     assert steps.verdict == "passed", steps
 
 
+def test_a_small_element_whose_sign_rounding_turns() -> None:
+    """Adam's first step goes as far for it as for any other, of which a weight of 12 x 12 has few."""
+    workload = Path(__file__).parents[3] / "tests" / "cross" / "workloads" / "transformer.toml"
+    chosen = {"groups": ("audit",), "variants": ("precision=bfloat16",), "threads": 1}
+    for _ in range(3):
+        proof = dlb.verify(workload, on=["torch"], **chosen)
+        (steps,) = (each for each in proof.checks if each.check == "audit, steps")
+        assert steps.verdict == "passed", steps
+
+
 def _two_normalisations() -> onnx.ModelProto:
     """Convolution and normalisation twice, with the statistics that training would have left."""
     draw, middle, last = np.random.default_rng(0), 16, 32

@@ -71,6 +71,8 @@ AUDIT_RARE, AUDIT_CHANCE = 10, 0.99
 #: A change may be this many times as far off as one with a gradient from perturbed weights. Perturbed
 #: weights move a gradient about as far as rounding does, but not by the same kinks.
 PERTURBED_GRADIENTS = 5.0
+#: Some elements of a gradient are so many times as far off as most.
+TURNED = 3.0
 #: Losses of replays from perturbed weights that are so far apart say little about a loss. After the first
 #: step, rounding may take any value across a kink: a loss may be this far off though the perturbed one is not.
 REPLAY_GROWTH, REPLAY_LEAST = 1e-3, 5e-4
@@ -367,7 +369,6 @@ class StepJudge:
             self._calibrate(audited, workers, found, moved)
         start = {name: before[name] for name in held}
         truth = self._step(audited.step, start, before, gradients, found.norms)
-        noisy = self._step(audited.step, start, before, self._noisy(found), found.norms)
         expected = {**truth, **moved}
         state = _part(after, "optimizer/")
         own = {name: array for name, array in {**after, **state}.items() if name in expected}
@@ -375,10 +376,10 @@ class StepJudge:
         compared = change_figures(begun, own, expected) + tuple(
             Figure(tensor=name, relative_l2=None, largest=None) for name in sorted(lacking)
         )
-        spread = {each.tensor: each.relative_l2 for each in change_figures(start, noisy, truth)}
+        spread = self._spread(audited.step, start, before, found, truth)
         roundings = self._roundings(audited, workers)
         allowed = {
-            each.tensor: (spread.get(each.tensor) or 0.0)
+            each.tensor: spread.get(each.tensor, 0.0)
             + self.state_noise.get(each.tensor, 0.0)
             + self.least
             + self._rounding(each.tensor, before, expected, roundings.get(each.tensor))
@@ -561,16 +562,43 @@ class StepJudge:
         """The norm that the noise of a smaller gradient is relative to."""
         return FLOAT32_SMALL * found.whole
 
-    def _noisy(self, found: Found) -> dict[str, Array]:
-        """Gradients as far off as passes; zeros stay zeros."""
-        noisy = {}
-        for name, array in found.gradients.items():
+    def _spread(
+        self, step: int, start: Tensors, before: Tensors, found: Found, truth: Tensors
+    ) -> dict[str, float]:
+        """By tensor, how far off its change may be, for its gradient may be.
+
+        Each element of a gradient is moved to the side that changes its step more; zeros stay zeros. A first
+        step of Adam goes as far for a small element as for a large one, so that one which rounding turns is far
+        off. Few are further off than most, but one of those may be it: so what moves such an element
+        further than in proportion counts for several times as much noise.
+        """
+        noise = {}
+        for name in found.gradients:
             share = max(self.least_gradient, PERTURBED_GRADIENTS * self.noise.get(name, 0.0))
             size = share * max(found.norms[name], self._floor(found))
-            noise = self.generator.standard_normal(array.shape)
-            noise *= size / math.sqrt(max(self._size(name), 1))
-            noisy[name] = array + np.where(array == 0, 0.0, noise)
-        return noisy
+            noise[name] = size / math.sqrt(max(self._size(name), 1))
+
+        def moved(times: float) -> dict[str, Array]:
+            most: dict[str, Array] = {}
+            for by in (-times, times):
+                gradients = {
+                    name: array + np.where(array == 0, 0.0, by * noise[name])
+                    for name, array in found.gradients.items()
+                }
+                after = self._step(step, start, before, gradients, found.norms)
+                for name, array in after.items():
+                    apart = np.abs(array - truth[name])
+                    most[name] = np.maximum(most.get(name, 0.0), apart)
+            return most
+
+        near, far = moved(1.0), moved(TURNED)
+        turned = {name: np.maximum(far[name] - TURNED * near[name], 0.0) for name in near}
+        spread: dict[str, float] = {}
+        for sizes in (near, turned):
+            other = {name: truth[name] + array for name, array in sizes.items()}
+            for each in change_figures(start, other, truth):
+                spread[each.tensor] = spread.get(each.tensor, 0.0) + (each.relative_l2 or 0.0)
+        return spread
 
     def _step(
         self,
