@@ -8,11 +8,13 @@ the batch of the timed step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -42,6 +44,7 @@ from dlb_graph.comparing.tolerances import (
     FLOAT32_SMALL,
     NORMALISED_UNITS,
     PERTURBED_UNITS,
+    ROUNDED,
     Tensors,
 )
 from dlb_graph.comparing.updates import Updates
@@ -174,8 +177,6 @@ def check_batches(
 
 
 def _replace(cause: Any, **fields: Any) -> Any:
-    import msgspec
-
     return msgspec.structs.replace(cause, **fields)
 
 
@@ -270,7 +271,10 @@ class JudgedStep:
         """
         excused = replace(
             self,
-            allowed={**self.allowed, **kinks.allowed},
+            allowed={
+                name: max(least, kinks.allowed.get(name, 0.0))
+                for name, least in self.allowed.items()
+            },
             loss_allowed=max(self.loss_allowed, kinks.loss_allowed),
         )
         unexplained = again.wrong or excused.wrong or excused.loss_multiple > 1.0
@@ -385,10 +389,12 @@ class StepJudge:
             + self._rounding(each.tensor, before, expected, roundings.get(each.tensor))
             for each in compared
         }
+        # Where rounding may be more than the change, that is what a distance is relative to.
+        scales = {name: max(1.0, most) for name, most in allowed.items()}
         return JudgedStep(
             step=audited.step,
-            figures=compared,
-            allowed=allowed,
+            figures=tuple(_in_units_of(scales[each.tensor], each) for each in compared),
+            allowed={name: most / scales[name] for name, most in allowed.items()},
             loss=_mean_loss(workers),
             true_loss=true_loss,
             loss_allowed=max(self.loss_noise, self._least_loss(true_loss)),
@@ -401,14 +407,16 @@ class StepJudge:
         A value that rounding took across a kink is near it: the kernels that took it across round otherwise at
         some of several perturbed weights, and leave it on its side, which moves the gradient as far. What is
         further off than any of them makes is no kink's. Float64 would have to be moved across by the weights
-        alone, which move a value less than the roundings of a long sum do.
+        alone, which move a value less than the roundings of a long sum do. They leave the sums of a
+        gradient nearly as they are, too: so the samples come in another order each time.
         """
         kept = self.noise, self.state_noise, self.loss_noise
         self.noise, self.state_noise = dict(self.noise), dict(self.state_noise)
         try:
             found = self._gradients(audited, None)
             for _ in range(KINK_DRAWS):
-                self._calibrate(audited, audited.read()[:1], found, {})
+                with self._reordered(audited) as other:
+                    self._calibrate(other, audited.read()[:1], found, {})
             return self.judge(audited)
         finally:
             self.noise, self.state_noise, self.loss_noise = kept
@@ -545,6 +553,26 @@ class StepJudge:
             spread = PERTURBED_GRADIENTS * (each.relative_l2 or 0.0)
             self.state_noise[each.tensor] = max(self.state_noise.get(each.tensor, 0.0), spread)
 
+    @contextmanager
+    def _reordered(self, audited: AuditedStep) -> Iterator[AuditedStep]:
+        """An audited step with the samples of each worker, and their masks, in another order.
+
+        Each part of a batch that is taken in parts has samples of its own, so those stay.
+        """
+        if self.optimizer.accumulate > 1:
+            yield audited
+            return
+        paths = []
+        for arrays in audited.read()[: len(audited.paths) if self.synchronous else 1]:
+            rows = self.generator.permutation(len(arrays["labels"]))
+            paths.append(scratch_file(self.referee.group))
+            own = [name for name in arrays if name.startswith("masks/")]
+            batch = {name: arrays[name][rows] for name in ("inputs", "labels", *own)}
+            write_arrays(paths[-1], batch)
+        yield replace(audited, paths=tuple(paths))
+        for path in paths:
+            path.unlink(missing_ok=True)
+
     def _shifted(self, weights: Tensors) -> dict[str, Array]:
         """Weights, with the shifts of normalised values moved by one unit in the last place of their scales."""
         shifted = dict(weights)
@@ -567,22 +595,27 @@ class StepJudge:
     ) -> dict[str, float]:
         """By tensor, how far off its change may be, for its gradient may be.
 
-        Each element of a gradient is moved to the side that changes its step more; zeros stay zeros. A first
-        step of Adam goes as far for a small element as for a large one, so that one which rounding turns is far
-        off. Few are further off than most, but one of those may be it: so what moves such an element
-        further than in proportion counts for several times as much noise.
+        Each element of a gradient is moved to the side that changes its step more. Zeros stay zeros, but those
+        of a gradient that is nothing but rounding. A first step of Adam goes as far for a small element as for
+        a large one, so that one which rounding turns is far off. Few are further off than most, but one of
+        those may be it: so what moves such an element further than in proportion counts for several times as
+        much noise.
         """
         noise = {}
         for name in found.gradients:
             share = max(self.least_gradient, PERTURBED_GRADIENTS * self.noise.get(name, 0.0))
             size = share * max(found.norms[name], self._floor(found))
             noise[name] = size / math.sqrt(max(self._size(name), 1))
+        moves = {
+            name: (array != 0) | (found.norms[name] <= ROUNDED * found.whole)
+            for name, array in found.gradients.items()
+        }
 
         def moved(times: float) -> dict[str, Array]:
             most: dict[str, Array] = {}
             for by in (-times, times):
                 gradients = {
-                    name: array + np.where(array == 0, 0.0, by * noise[name])
+                    name: array + by * noise[name] * moves[name]
                     for name, array in found.gradients.items()
                 }
                 after = self._step(step, start, before, gradients, found.norms)
@@ -662,6 +695,13 @@ class StepJudge:
         return self.least * max(abs(loss), 1.0)
 
 
+def _in_units_of(scale: float, found: Figure) -> Figure:
+    """A figure whose distance is relative to something larger."""
+    if found.relative_l2 is None or scale == 1.0:
+        return found
+    return msgspec.structs.replace(found, relative_l2=found.relative_l2 / scale)
+
+
 def _sizes_agree(name: str, *sides: Tensors) -> bool:
     """Whether all sides have a tensor, of one size."""
     return all(name in side for side in sides) and len({side[name].size for side in sides}) == 1
@@ -704,7 +744,10 @@ def check_steps(
             row = (each.multiple(figure), figure, each.allowed[figure.tensor])
             if figure.tensor not in by_tensor or row[0] > by_tensor[figure.tensor][0]:
                 by_tensor[figure.tensor] = row
-    ordered = sorted(by_tensor.values(), key=lambda row: -row[0])
+    # Of what passes, first what tells something.
+    ordered = sorted(
+        by_tensor.values(), key=lambda row: (row[0] <= 1.0 and row[2] >= TELLING, -row[0])
+    )
     wrong = [each for each in judged if each.wrong]
     findings = [Finding(cause=audited)]
     if wrong:
