@@ -52,7 +52,7 @@ for folder in sorted(set(filter(os.path.isdir, sys.path))):
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__" and name[0] != ".")
         for name in sorted(files):
-            if name.endswith(".pyc"):
+            if name.endswith(".pyc") or name == "SOURCES.txt":  # what setuptools saw, not what it made
                 continue
             try:
                 if root.endswith(".egg-info"):
