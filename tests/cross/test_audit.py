@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from conftest import ONE_THREAD, Dlb
 
 WORKLOAD = """
