@@ -625,7 +625,11 @@ class StepJudge:
             return most
 
         near, far = moved(1.0), moved(TURNED)
-        turned = {name: np.maximum(far[name] - TURNED * near[name], 0.0) for name in near}
+        # Of weights alone: the state of an optimizer is in proportion to gradients, or to their squares.
+        turned = {
+            name: np.maximum(far[name] - TURNED * near[name], 0.0) if name in start else 0.0 * array
+            for name, array in near.items()
+        }
         spread: dict[str, float] = {}
         for sizes in (near, turned):
             other = {name: truth[name] + array for name, array in sizes.items()}
