@@ -2,19 +2,21 @@
 
     pip install benchmarks/slower pyperf
     python benchmarks/false_alarms.py [--on ADAPTER] [--workload W] [--slower 3] [--load]
-                                        [--order alternating] >> FILE.csv
+                                        [--order alternating] [--variable NAME=VALUE] >> FILE.csv
 
 Each comparison is a measurement in rounds, as ``dlb run`` makes it, of an adapter and itself; with ``--slower
 3``, of itself with steps that take 3% longer, for which dlb-slower must be in the adapter's environment. With
-``--load``, a process keeps one core busy half of the time. A row for each comparison has ratio, interval, and
-word, and what others would have said of the same trials:
+``--load``, a process keeps one core busy half of the time, and with ``--variable``, both have that environment
+variable. Rounds end once the word is settled, as those of ``dlb run`` do. A row for each comparison has ratio,
+interval, and word, and what others would have said of the same trials:
 
 - ``quartiles``: whether the quartiles of steps of the first two processes are apart, as a plain loop shows;
 - ``torch_benchmark``: whether torch.utils.benchmark prints other times for these two processes, to as many
   digits as it says are significant; empty if torch is not in this environment;
 - ``pyperf``: whether pyperf calls the mean times of all processes significantly different.
 
-``seconds`` are those of the whole comparison, and of pyperf's processes; ``loop_seconds``, those of two.
+``seconds`` are those of the whole comparison, and of pyperf's processes; ``loop_seconds``, those of two;
+``pairs``, the ratios of the rounds that were done.
 
 A summary goes to standard error: the share that was called different, with Clopper and Pearson's bounds.
 """
@@ -44,9 +46,10 @@ from dlb.progress import Silent
 from dlb.resolver import Resolver
 from dlb.samples import replace_missing_data
 from dlb.settings import Settings
-from dlb_measure.comparison import compare
+from dlb_measure.comparison import figures_by_round
 from dlb_measure.measure import measure_cells
 from dlb_measure.plan import Plan
+from dlb_measure.results.compared import compared_cells
 from dlb_measure.results.measurement import Measurement
 
 DIFFERENT = ("faster", "slower")
@@ -72,6 +75,8 @@ def main() -> int:
     parser.add_argument("--slower", type=float, default=0.0, metavar="PERCENT")
     parser.add_argument("--load", action="store_true")
     parser.add_argument("--order", default="interleaved", choices=["interleaved", "alternating"])
+    parser.add_argument("--until", default="settled", choices=["all", "settled"])
+    parser.add_argument("--variable", action="append", default=[], metavar="NAME=VALUE")
     asked = parser.parse_args()
     described, imported = load_with_file(asked.workload)
     described = replace_missing_data(described, lambda line: print(line, file=sys.stderr))
@@ -81,6 +86,7 @@ def main() -> int:
             "order",
             "slower",
             "load",
+            "variables",
             "rounds",
             "steps",
             "ratio",
@@ -92,38 +98,51 @@ def main() -> int:
             "pyperf",
             "seconds",
             "loop_seconds",
+            "pairs",
         ]
     )
-    plan = Plan(rounds=asked.rounds, trial_steps=asked.steps, repeats=0, order=asked.order)
+    plan = Plan(
+        rounds=asked.rounds,
+        trial_steps=asked.steps,
+        repeats=0,
+        order=asked.order,
+        until=asked.until,
+    )
+    variables = dict(each.split("=", 1) for each in asked.variable)
     words: list[tuple[str, bool, bool | None, bool]] = []
     with tempfile.TemporaryDirectory() as name, _load(asked.load):
         resolver = Resolver(described, imported, out=Path(name))
         request = resolver.resolve(
-            Settings(steps=asked.steps, threads=1), find_adapters([asked.on])
+            Settings(steps=asked.steps, threads=1, variables=variables), find_adapters([asked.on])
         )
         (record,) = run(request, Silent()).records
         if record.proof != "proven":
             print(f"{asked.on} is not proven: {record.proof}", file=sys.stderr)
             return 1
         slower = {"DLB_SLOWER": str(asked.slower / 100)} if asked.slower else {}
-        cells = [(request, record), (replace(request, variables=slower), record)]
+        cells = [
+            (request, record),
+            (replace(request, variables={**request.variables, **slower}), record),
+        ]
         for number in range(asked.comparisons):
             began = time.monotonic()
             measurement = measure_cells(cells, plan, Silent())
             if measurement.ended == "interrupted":
                 return 130
             seconds = time.monotonic() - began
-            _, compared = compare(measurement.trials, 2, margin=plan.margin)
+            _, compared = compared_cells(measurement)
             ratio, word = compared.ratio, compared.word or "no steady state"
             steps = _steps(measurement, request.out)
             loop, pyperf = _quartiles_apart(steps), _pyperf(measurement)
             printed = _torch_benchmark(steps)
             figures = ["", "", ""] if ratio is None else [ratio.ratio, ratio.low, ratio.high]
             table.writerow(
-                [asked.order, asked.slower, int(asked.load), asked.rounds, asked.steps]
+                [asked.order, asked.slower, int(asked.load), " ".join(asked.variable)]
+                + [asked.rounds, asked.steps]
                 + [f"{each:.4f}" if each else "" for each in figures]
                 + [word, int(loop), "" if printed is None else int(printed), int(pyperf)]
                 + [f"{seconds:.1f}", f"{2 * seconds / len(measurement.trials):.1f}"]
+                + [" ".join(f"{each:.4f}" for each in _pairs(measurement))]
             )
             sys.stdout.flush()
             words.append((word, loop, printed, pyperf))
@@ -154,6 +173,12 @@ def _steps(measurement: Measurement, folder: Path | None) -> list[np.ndarray]:
         steps = contents.read_arrays(folder, first.series)["step_seconds"]
         found.append(steps[len(steps) // 10 :])
     return found
+
+
+def _pairs(measurement: Measurement) -> list[float]:
+    """The ratio of every round."""
+    figures, others = (figures_by_round(measurement.trials, cell) for cell in (1, 0))
+    return [figures[number] / others[number] for number in sorted(figures.keys() & others.keys())]
 
 
 def _quartiles_apart(steps: list[np.ndarray]) -> bool:

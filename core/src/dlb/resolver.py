@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Union
 
 from dlb.adapters import AdapterEnvironment, check_strategy
 from dlb.errors import SettingError
-from dlb.provenance import available_cores
+from dlb.provenance import available_cores, free_cores
 from dlb.request import TRAJECTORY_STEPS, Request, check
 from dlb.samples import Splits, replace_missing_data, with_data
 from dlb.settings import SETTINGS, Settings
@@ -140,11 +140,14 @@ def _samples(
 def _sharing_cores(request: Request, threads: int | None) -> Request:
     """The request on adapters that run at the same time, since nothing is timed.
 
-    Much of a proof uses one thread alone (imports, exports). Adapters never share a GPU.
+    Much of a proof uses one thread alone (imports, exports), so that adapters run beside other work too, but
+    with no more threads than cores are free. Adapters never share a GPU.
     """
     cores, workers = available_cores(), request.workers
     at_once = max(1, min(len(request.environments), cores // (workers * (threads or 1))))
     at_once = at_once if request.device == "cpu" else 1
     return replace(
-        request, at_once=at_once, threads=threads or max(1, cores // (workers * at_once))
+        request,
+        at_once=at_once,
+        threads=threads or max(1, free_cores() // (workers * at_once)),
     )

@@ -151,7 +151,7 @@ class Settings:
     threads: int | None = _setting(
         None, int, "run verify tune sweep scale", least=1, **_COMPUTES,
         help="Threads of each worker. Default: all cores, divided among workers. Without timing, adapters "
-        "run at the same time and divide the cores too.")
+        "run at the same time and divide the cores that other processes leave.")
     call_seconds: float = _setting(
         300.0, float, "run verify tune sweep scale", least=1, most=1e6, flag="--timeout", metavar="SECONDS",
         help="End a worker that makes no progress for so long.")

@@ -12,7 +12,7 @@ import pytest
 from test_run_records import TIMING, make
 
 from dlb.cli.tables import print_results
-from dlb.provenance import OtherWork, _own_seconds
+from dlb.provenance import OtherWork, _own_seconds, available_cores, free_cores
 from dlb.record import is_disturbed
 
 #: Works for so many CPU seconds, tells its number, and is there until it is ended.
@@ -26,12 +26,14 @@ time.sleep(60)
 SECONDS = 0.6
 
 
+ORPHAN = "import subprocess, sys; subprocess.Popen(sys.argv[1:])"
+
+
 def worked(*, orphan: bool) -> tuple[float, float]:
     """CPU seconds of others, and of our own, while a process works that is our child, or is not."""
     words = [sys.executable, "-c", WORK, str(SECONDS)]
     if orphan:  # its parent ends at once
-        start = "import subprocess, sys; subprocess.Popen(sys.argv[1:])"
-        words = [sys.executable, "-c", start, *words]
+        words = [sys.executable, "-c", ORPHAN, *words]
     others, began, own = OtherWork(), time.monotonic(), _own_seconds()
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -48,6 +50,22 @@ def test_work_of_others_is_told_from_that_of_children() -> None:
     # Whatever else works here meanwhile is others' too.
     _, own = worked(orphan=False)
     assert own > SECONDS - 0.1
+
+
+def test_cores_that_others_use_are_not_free() -> None:
+    spin = "import os\nprint(os.getpid(), flush=True)\nwhile True: pass"
+    words = [sys.executable, "-c", ORPHAN, sys.executable, "-c", spin]
+    began = [
+        subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(available_cores())
+    ]
+    spinning = [int(process.stdout.readline()) for process in began if process.stdout]
+    try:
+        assert free_cores() == 1
+    finally:
+        for number in spinning:
+            psutil.Process(number).kill()
+        for process in began:
+            process.communicate()
 
 
 @pytest.mark.parametrize(

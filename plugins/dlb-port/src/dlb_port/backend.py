@@ -24,7 +24,7 @@ from dlb.adapters import AdapterEnvironment, find_adapters
 from dlb.capabilities import Capabilities, capabilities_of, check_capabilities
 from dlb.catalogue import import_onnx
 from dlb.errors import RequestError, UnsupportedError, WorkerError
-from dlb.provenance import available_cores
+from dlb.provenance import free_cores
 from dlb.scratch import scratch_folder
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, start
@@ -82,7 +82,7 @@ def onnx_backend(
         raise RequestError(f"a backend computes in float32 or float64, not in {dtype}")
     (environment,) = find_adapters([adapter])
     name = "".join(part.capitalize() for part in adapter.replace("_", "-").split("-"))
-    worker = _Worker(environment, device, available_cores() if threads is None else threads, dtype)
+    worker = _Worker(environment, device, free_cores() if threads is None else threads, dtype)
     return type(f"{name}Backend", (_AdapterBackend,), {"worker": worker})
 
 

@@ -38,7 +38,7 @@ def capture_command(file: Path, model: str, **options: Any) -> int:
     The model is compared with itself, made again, so that nothing in the file is left to chance.
     """
     from dlb.cli.tables import print_certificate
-    from dlb.provenance import available_cores
+    from dlb.provenance import free_cores
     from dlb_port.port_proof import capture
     from dlb_port.words import adapters_of_models, check_models
 
@@ -55,7 +55,7 @@ def capture_command(file: Path, model: str, **options: Any) -> int:
         output_layout=options["output_layout"],
         trainer=options["trainer"],
         batches=options["batches"],
-        threads=options["threads"] or available_cores(),
+        threads=options["threads"] or free_cores(),
         device=options["device"],
         call_seconds=options["call_seconds"],
         report=note,

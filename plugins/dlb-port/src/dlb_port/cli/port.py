@@ -84,7 +84,7 @@ def port_command(**options: Any) -> int:
     from dlb.cli.tables import print_certificate
     from dlb.errors import RequestError
     from dlb.proof.certificate import check_destination, write
-    from dlb.provenance import available_cores
+    from dlb.provenance import free_cores
     from dlb_port.inputs import InputSpec
     from dlb_port.port_proof import MAP, verify_port
     from dlb_port.words import adapters_needed, check_models
@@ -120,7 +120,7 @@ def port_command(**options: Any) -> int:
         export=options["export"],
         trainers=_layouts("--trainer", options["trainers"], "torch=package.module:trainer"),
         batches=options["batches"],
-        threads=options["threads"] or available_cores(),
+        threads=options["threads"] or free_cores(),
         device=options["device"],
         call_seconds=options["call_seconds"],
         report=note,
