@@ -48,6 +48,7 @@ from dlb.proof.engine import Check
 from dlb.proof.findings import Finding
 from dlb.proof.findings.workload import Asynchronous, TrainedNotFinite
 from dlb.proof.worker_logs import keep_output, names_log, with_kept_logs
+from dlb.provenance import free_cores
 from dlb.record import Exported, Quality, Timing
 from dlb.request import Reporter, Request
 from dlb.supervision.group import Group
@@ -224,20 +225,31 @@ def _keep_failures(stage: Stage, run: AdapterRun, error: DlbError | None) -> Non
 
 
 def _run_in_one_worker(stage: Stage, run: AdapterRun, given_workers: Workers | None) -> None:
-    """Prove in float64; then build, train, test and export the timed model, all in one process."""
-    began = time.monotonic()
-    with nullcontext(given_workers) if given_workers else stage.start("timed") as workers:
-        adapter = _check_adapter(stage, run, workers)
+    """Prove in float64; then build, train, test and export the timed model, all in one process.
+
+    Where fewer cores are free than the timed model has threads, what is proven of other models is proven in a
+    second process that has fewer.
+    """
+    began, request = time.monotonic(), stage.request
+    threads = request.threads
+    if request.command != "verify" and request.device == "cpu" and not request.proven:
+        threads = min(threads, free_cores())
+    apart = given_workers is None and threads < request.threads
+    with (
+        nullcontext(given_workers) if given_workers else stage.start("timed") as timed,
+        stage.start("proof", threads=threads) if apart else nullcontext(timed) as workers,
+    ):
+        adapter = _check_adapter(stage, run, timed)
         no_masks = missing_masks(stage, adapter.features)
-        if stage.request.proven:
-            audit = _measure(stage, run, workers, adapter)
-            _audit(stage, workers.group, audit, began, no_masks)
+        if request.proven:
+            audit = _measure(stage, run, timed, adapter)
+            _audit(stage, timed.group, audit, began, no_masks)
             return
         model, run.gradients = prove_model(stage, workers.group, training=no_masks is None)
         model.drop()
         run.changes, run.diverged = prove_steps(stage, workers.group, training=no_masks is None)
-        audit = _measure(stage, run, workers, adapter)
-        _audit(stage, workers.group, audit, began, no_masks)
+        audit = _measure(stage, run, timed, adapter)
+        _audit(stage, timed.group, audit, began, no_masks)
         _prove_rounding(stage, run, workers.group, no_masks)
 
 

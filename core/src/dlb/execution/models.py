@@ -73,11 +73,14 @@ class Stage:
         """Report the current step to the user."""
         self.reporter.phase(self.adapter, text)
 
-    def start(self, name: str, *, single: bool = False) -> AbstractContextManager[Workers]:
+    def start(
+        self, name: str, *, single: bool = False, threads: int | None = None
+    ) -> AbstractContextManager[Workers]:
         """Start workers in a new folder ``name``.
 
         Args:
             single: start one worker without the strategy.
+            threads: other than those of the request.
         """
         folder = self.scratch / name
         folder.mkdir()
@@ -86,7 +89,7 @@ class Stage:
             adapter=self.adapter,
             python=self.environment.python,
             scratch=folder,
-            threads=request.threads,
+            threads=threads or request.threads,
             strategy="" if single else request.strategy,
             workers=1 if single else request.workers,
             device=request.device,
