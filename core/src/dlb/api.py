@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from dlb.errors import UnknownNameError
-from dlb.settings import Settings, settings_of
+from dlb.settings import SETTINGS, Settings, settings_of
+from dlb_graph import arguments
 
 if TYPE_CHECKING:
     from dlb.execution.run import Outcome
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "assert_proven",
-    "chosen_settings",
+    "checked",
     "read_records",
     "run",
     "run_command",
@@ -31,8 +31,13 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def checked(function: F) -> F:
+    """As :func:`dlb_graph.arguments.checked`; settings are of their kind and in range, too."""
+    return arguments.checked(function, SETTINGS)
+
+
 def takes_settings(command: str) -> Callable[[F], F]:
-    """Gives a function, in place of ``**settings``, a keyword for each setting that a command has."""
+    """A :func:`~dlb_graph.arguments.checked` function with a keyword for each setting of a command."""
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
@@ -46,23 +51,9 @@ def takes_settings(command: str) -> Callable[[F], F]:
             for setting in settings_of(command)
         ]
         function.__signature__ = signature.replace(parameters=[*named, *keywords])  # type: ignore[attr-defined]
-        return function
+        return checked(function)
 
     return decorate
-
-
-def chosen_settings(command: str, arguments: Mapping[str, Any]) -> Settings:
-    """The settings that a function was called with.
-
-    Raises:
-        UnknownNameError: the command has no such setting.
-        SettingError: a value is of another kind, or out of range.
-    """
-    known = [setting.name for setting in settings_of(command)]
-    for name in arguments:
-        if name not in known:
-            raise UnknownNameError("setting", name, known)
-    return Settings(**arguments)
 
 
 @takes_settings("verify")
@@ -109,7 +100,7 @@ def run_command(
     from dlb.progress import notebook_reporter
     from dlb.resolver import Resolver
 
-    chosen = chosen_settings(command, settings)
+    chosen = Settings(**settings)
     resolver = Resolver(*load_with_file(str(workload), reading), command=command, **resolving)
     request = resolver.resolve(chosen, lambda: find_adapters(on))
     with notebook_reporter([each.adapter for each in request.environments]) as reporter:
@@ -120,16 +111,23 @@ def run_command(
 
 
 @takes_settings("verify")
-def assert_proven(workload: str | Path, on: Sequence[str] = (), **settings: Any) -> Certificate:
+def assert_proven(
+    workload: str | Path,
+    on: Sequence[str] = (),
+    *,
+    reading: Reading | None = None,
+    **settings: Any,
+) -> Certificate:
     """Assert, in a test, that adapters pass every requested check; arguments as :func:`verify`.
 
     Raises:
         dlb.report.answers.NotProven: an AssertionError: an adapter differs, or could not be checked. The text
             says where, by how much, and the likely cause; then it has the table of all checks.
     """
+    __tracebackhide__ = True
     from dlb.report.answers import NotProven
 
-    certificate = verify(workload, on, **settings)
+    certificate = verify(workload, on, reading=reading, **settings)
     if {*map(certificate.passed, certificate.judged_adapters)} != {True}:
         raise NotProven(certificate)
     return certificate
@@ -164,6 +162,7 @@ def run(
     return run_command("run", workload, on, reading, settings, out=Path(out))[1]
 
 
+@checked
 def read_records(path: str | Path) -> list[Record]:
     """The records in a folder, ordered by name, or the one in a file.
 

@@ -71,7 +71,10 @@ class Setting:
         if value is None and self.default is None:
             return
         if self.many and (isinstance(value, str) or not isinstance(value, Collection)):
-            raise SettingError(lambda name: f"{name(self.name)} is {value}; it must be a list")
+            such = f", such as {[value]}" if isinstance(value, str) else ""
+            raise SettingError(
+                lambda name: f"{name(self.name)} is {value}; it must be a list{such}"
+            )
         if self.many and len(value) < self.least:
             raise SettingError(lambda name: f"{name(self.name)} is empty; leave it out")
         for one in value if self.many else (value,):

@@ -13,7 +13,7 @@ room                what it holds
 ``reading``         a graph as layers, a rule for each operator
 ``rewriting``       passes: foreign graphs as graphs that compute the same
 ``comparing``       distances, tolerances, differences as data
-``errors``          what is raised; ``regular_files`` and ``toml_files`` open strangers' files
+``errors``          what is raised; ``arguments`` are checked; other modules open strangers' files
 ==================  ===================================================================
 
 Arrows go downwards, in this order: ``pairs``, ``files``, ``structure``, ``reading``, ``rewriting``,

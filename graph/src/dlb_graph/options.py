@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dlb_graph.arguments import check_values
+
 __all__ = ["AS_IT_IS", "Reading"]
 
 
@@ -22,6 +24,9 @@ class Reading:
     sizes: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, float] = field(default_factory=dict)
     output: str = ""
+
+    def __post_init__(self) -> None:
+        check_values(Reading, vars(self))
 
     @property
     def chosen(self) -> bool:

@@ -118,8 +118,8 @@ def changed(tmp_path: Path) -> Callable[[str, str], Path]:
         ),
         ('file = "mlp_threads.csv"', 'file = "../a.csv"', "give its name alone"),
         ('training_s = "seconds"', 'training_s = "second"', "has no column 'second'; it has"),
-        ("rounds = 1", "rounds = 0", "need 1 round or more"),
-        ("rounds = 1", "precision = 0.0", "precision, budget_seconds and margin are above 0"),
+        ("rounds = 1", "rounds = 0", "rounds is 0; it must be 1 or more"),
+        ("rounds = 1", "precision = 0.0", "precision is 0.0; it must be 1e-06 or more"),
         ("rounds = 1", 'budget_seconds = 9\norder = "isolated"', "isolated takes rounds alone"),
         ("threads = [1, 2, 4]", "threads = []", "a setting that varies has no value"),
         (

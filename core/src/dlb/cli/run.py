@@ -48,10 +48,7 @@ def _without_all(
 @DETAILS
 @click.argument("extra_arguments", nargs=-1, metavar="")
 def verify_command(
-    asked: Asked,
-    as_json: bool,
-    certificate: Path | None,
-    extra_arguments: tuple[str, ...],
+    asked: Asked, as_json: bool, certificate: Path | None, extra_arguments: tuple[str, ...]
 ) -> int:
     """Prove that adapters build, differentiate, update and export the same WORKLOAD.
 

@@ -47,11 +47,7 @@ Compute = Callable[[], float]
 
 @harmless
 def loss_otherwise(
-    loss: Loss,
-    outputs: Array,
-    targets: Array,
-    actual: float,
-    tolerance: float = FLOAT64_TOLERANCE,
+    loss: Loss, outputs: Array, targets: Array, actual: float, tolerance: float = FLOAT64_TOLERANCE
 ) -> tuple[Otherwise, ...]:
     """What of a loss was otherwise, such as ``{"label_smoothing": 0.1}``; empty if nothing fits.
 

@@ -50,10 +50,7 @@ class Updates:
         self._steps = steps
 
     def step(
-        self,
-        gradients: Mapping[str, Array],
-        rate: float,
-        norms: Mapping[str, float] | None = None,
+        self, gradients: Mapping[str, Array], rate: float, norms: Mapping[str, float] | None = None
     ) -> None:
         """Take one step.
 

@@ -29,14 +29,7 @@ from dlb_graph.truth.liveness import keep_needed
 from dlb_graph.truth.precision import REAL_TYPES, in_precision
 from dlb_graph.truth.runtime import load_model
 
-__all__ = [
-    "SCALES",
-    "ModelFile",
-    "Port",
-    "nodes_within",
-    "read_model_file",
-    "tensors_of",
-]
+__all__ = ["SCALES", "ModelFile", "Port", "nodes_within", "read_model_file", "tensors_of"]
 
 
 #: Most bytes of the file without its external data: the limit of protobuf.

@@ -26,20 +26,10 @@ from dlb_graph.files.check import FileComparison, LayersDiffer, compare_with_fil
 from dlb_graph.files.choices import ASSUMPTIONS, SIZES, Assumption, choose, padding_tests
 from dlb_graph.files.logits import find_logits, is_share, loss_of, nodes_after
 from dlb_graph.files.model_file import ModelFile, read_model_file, tensors_of
-from dlb_graph.files.quantised import (
-    by_sample,
-    has_whole_weights,
-    quantises,
-    with_straight_through,
-)
+from dlb_graph.files.quantised import by_sample, has_whole_weights, quantises, with_straight_through
 from dlb_graph.files.readings import READINGS, Refusal, refusal_of
 from dlb_graph.files.tied_weights import tie_weights
-from dlb_graph.files.unread import (
-    assumed_values_of,
-    check_batch_size,
-    is_judged,
-    narrow_values_of,
-)
+from dlb_graph.files.unread import assumed_values_of, check_batch_size, is_judged, narrow_values_of
 from dlb_graph.layers.numbers import Array
 from dlb_graph.options import AS_IT_IS, Reading
 from dlb_graph.reading.einsum import with_matrix_products
@@ -248,10 +238,7 @@ def _read_as(
 
 
 def _import_graph(
-    file: ModelFile,
-    any_output: bool,
-    chosen: Sequence[ReadAs],
-    source: onnx.ModelProto,
+    file: ModelFile, any_output: bool, chosen: Sequence[ReadAs], source: onnx.ModelProto
 ) -> ImportedModel | Refusal:
     """The layers of a graph, compared with it."""
     try:
@@ -306,12 +293,7 @@ def _import_graph(
     # For a large network, these hold gigabytes, and the next step needs as many.
     del traced, importer
     comparison = compare_with_file(
-        truncated,
-        model,
-        exact_weights,
-        layout.axes,
-        batch,
-        layout.index_map,
+        truncated, model, exact_weights, layout.axes, batch, layout.index_map
     )
     if not comparison.equal:
         distance = comparison.figures[0].relative_l2

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dlb_graph.arguments import checked
 from dlb_graph.comparing.analytic import undecided_nodes
 from dlb_graph.comparing.difference import Difference
 from dlb_graph.comparing.distance import relative_l2
@@ -45,6 +46,7 @@ class Comparison:
     facts: tuple[PairFact, ...]
 
 
+@checked
 def compare(
     first: str | Path, second: str | Path, *, inputs: str | Path | None = None, seed: int = 0
 ) -> Comparison:

@@ -20,13 +20,7 @@ from dlb_graph.layers.windows import Window, window_of
 from dlb_graph.reading.combining import arithmetic, concat, elementwise
 from dlb_graph.reading.importer import Attributes, Importer, Rule
 from dlb_graph.reading.layers import InputMisread, PendingAttention, UnsupportedNode, unsupported
-from dlb_graph.reading.maps import (
-    Maps,
-    add_map,
-    map_layer,
-    maps_of_samples,
-    rows_as_map,
-)
+from dlb_graph.reading.maps import Maps, add_map, map_layer, maps_of_samples, rows_as_map
 from dlb_graph.reading.masks import triangle, where
 from dlb_graph.reading.matrices import matrices_times, matrix_times, times_matrices
 from dlb_graph.reading.normalisations import group_norm, rms_norm

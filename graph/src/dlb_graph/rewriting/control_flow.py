@@ -21,14 +21,7 @@ from dlb_graph.truth.liveness import live_names
 from dlb_graph.truth.precision import inlined
 from dlb_graph.truth.trace import Trace, default_inputs, trace
 
-__all__ = [
-    "CONTROL_FLOW",
-    "functions",
-    "loops",
-    "straight",
-    "traced",
-    "without_control_flow",
-]
+__all__ = ["CONTROL_FLOW", "functions", "loops", "straight", "traced", "without_control_flow"]
 
 Nodes = list[onnx.NodeProto]
 

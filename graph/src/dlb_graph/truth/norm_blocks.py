@@ -20,13 +20,7 @@ from dlb_graph.truth.block_search import (
     real_constants,
     run_nodes,
 )
-from dlb_graph.truth.blocks import (
-    MEANS,
-    NORM_OPERATORS,
-    contains_layer,
-    exact_weights,
-    fit_affine,
-)
+from dlb_graph.truth.blocks import MEANS, NORM_OPERATORS, contains_layer, exact_weights, fit_affine
 from dlb_graph.truth.recognised import Block, Recognised
 from dlb_graph.truth.trace import Trace, attributes_of
 

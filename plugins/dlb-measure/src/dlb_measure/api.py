@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlb.api import chosen_settings, run_command, takes_settings
+from dlb.api import checked, run_command, takes_settings
+from dlb.settings import Settings
 
 if TYPE_CHECKING:
     from dlb.execution.run import Outcome
@@ -66,6 +67,7 @@ def run(
     return outcome
 
 
+@checked
 def read_measurement(path: str | Path) -> Measurement:
     """The measurement in a file, or the last one of a results folder.
 
@@ -77,6 +79,7 @@ def read_measurement(path: str | Path) -> Measurement:
     return latest(Path(path))
 
 
+@checked
 def compare(measurement: Measurement, baseline: str = "") -> list[Compared]:
     """Every cell of a measurement next to a baseline: ratios, intervals and words.
 
@@ -138,7 +141,7 @@ def sweep(
     from dlb_measure.sweeping import sweep as run_sweep
 
     plan = Plan() if plan is None else plan
-    chosen = chosen_settings("sweep", settings)
+    chosen = Settings(**settings)
     described = load_with_file(str(workload), reading)
     environments = find_adapters(on)
     matrix = make_cells(

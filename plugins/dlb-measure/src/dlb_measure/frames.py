@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dlb import contents
+from dlb.api import checked
 from dlb.errors import RequestError
 from dlb_measure.results.compared import cell_names, compared_cells, find_cell
 from dlb_measure.results.index import COLUMNS, open_index
@@ -26,6 +27,7 @@ __all__ = ["ratios", "results", "steps", "trials"]
 _NESTED = ("observed", "phases", "checks", "failure", "series", "cell")
 
 
+@checked
 def results(folder: str | Path, condition: str = "") -> pandas.DataFrame:
     """A row for each run and measurement of a results folder, the last first.
 
@@ -42,6 +44,7 @@ def results(folder: str | Path, condition: str = "") -> pandas.DataFrame:
     return _frame([{name: row[name] for name in COLUMNS} for row in rows], COLUMNS)
 
 
+@checked
 def ratios(measurement: Measurement, baseline: str = "") -> pandas.DataFrame:
     """A row for each cell, with its ratio to a baseline.
 
@@ -65,6 +68,7 @@ def ratios(measurement: Measurement, baseline: str = "") -> pandas.DataFrame:
     return _frame(rows)
 
 
+@checked
 def trials(measurement: Measurement) -> pandas.DataFrame:
     """A row for each trial, in the order of their ends: its cell, round, figures, phases and resources.
 
@@ -87,6 +91,7 @@ def trials(measurement: Measurement) -> pandas.DataFrame:
     )
 
 
+@checked
 def steps(measurement: Measurement, folder: str | Path) -> pandas.DataFrame:
     """A row for each step of each trial.
 

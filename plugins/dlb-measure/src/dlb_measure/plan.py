@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from dlb_graph.arguments import check_values
+from dlb_graph.errors import FieldError
 from dlb_measure.stopping import PILOT_ROUNDS
 
 __all__ = ["Order", "Plan", "SteadyRule", "Until"]
@@ -17,6 +19,8 @@ Order = Literal["interleaved", "alternating", "isolated"]
 SteadyRule = Literal["found", "after-warmup"]
 #: When rounds end: after all, or once each word is settled (:func:`dlb_measure.stopping.looks`).
 Until = Literal["all", "settled"]
+_LEAST: dict[str, float] = {"rounds": 1, "trial_steps": 2, "repeats": 0}
+_LEAST |= dict.fromkeys(("precision", "budget_seconds", "margin"), 1e-6)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -47,6 +51,12 @@ class Plan(msgspec.Struct, frozen=True):
     repeats: int = 2
     until: Until = "all"
     quick: bool = False
+
+    def __post_init__(self) -> None:
+        check_values(Plan, msgspec.structs.asdict(self))
+        for name, least in _LEAST.items():
+            if (value := getattr(self, name)) is not None and not value >= least:
+                raise FieldError(f"{name} is {value}; it must be {least} or more")
 
     def trials_a_round(self, cells: int) -> int:
         """One of each cell, and a second one of one cell."""

@@ -167,8 +167,4 @@ def _compared(measurement: Measurement) -> list[Compared]:
 
 def settings_of(way: Way) -> dict[str, object]:
     """A way as plain data."""
-    return {
-        "threads": way.threads,
-        "variant": dict(way.variant),
-        "variables": dict(way.variables),
-    }
+    return {"threads": way.threads, "variant": dict(way.variant), "variables": dict(way.variables)}

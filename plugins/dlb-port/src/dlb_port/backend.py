@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from dlb.provenance import free_cores
 from dlb.scratch import scratch_folder
 from dlb.supervision.group import Group, Launch, worker_group
 from dlb.supervision.remote import RemoteModel, start
+from dlb_graph.arguments import checked
 from dlb_graph.files.model_file import OLDEST_OPSET
 from dlb_graph.files.read import ImportedModel
 from dlb_graph.layers import Embedding
@@ -47,7 +48,6 @@ _COMPUTED_IN: Mapping[int, str] = {
     **dict.fromkeys((TensorProto.INT16, TensorProto.INT32, TensorProto.INT64), "float64"),
     **dict.fromkeys((TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64), "float64"),
 }
-_DTYPES = ("float32", "float64")
 _MAIN = ("", "ai.onnx")
 
 
@@ -59,8 +59,13 @@ class NotOffered(UnsupportedError, unittest.SkipTest):
     """
 
 
+@checked
 def onnx_backend(
-    adapter: str, *, device: str = "cpu", threads: int | None = None, dtype: str | None = None
+    adapter: str,
+    *,
+    device: Literal["cpu", "cuda"] = "cpu",
+    threads: int | None = None,
+    dtype: Literal["float32", "float64"] | None = None,
 ) -> type[Backend]:
     """An adapter as an ``onnx.backend.base.Backend``, such as ``onnx.backend.test.BackendTest`` takes.
 
@@ -78,8 +83,6 @@ def onnx_backend(
     Raises:
         dlb.errors.RequestError: there is no such adapter, or ``dtype`` is another one.
     """
-    if dtype not in (None, *_DTYPES):
-        raise RequestError(f"a backend computes in float32 or float64, not in {dtype}")
     (environment,) = find_adapters([adapter])
     name = "".join(part.capitalize() for part in adapter.replace("_", "-").split("-"))
     worker = _Worker(environment, device, free_cores() if threads is None else threads, dtype)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from dlb.api import checked
 from dlb.errors import DlbError
 from dlb.proof.certificate import Certificate, CheckGroup, CheckResult
 from dlb.proof.check_table import CheckKind
@@ -34,6 +35,7 @@ from dlb_port.findings.files import Float16Model, QuantisedModel, RoundedConstan
 __all__ = ["assert_same_file", "compare_files"]
 
 
+@checked
 def compare_files(
     first: str | Path,
     second: str | Path,
@@ -81,6 +83,7 @@ def assert_same_file(first: str | Path, second: str | Path, **options: Any) -> C
     Raises:
         dlb.report.answers.NotProven: an AssertionError: they are neither proven nor within rounding.
     """
+    __tracebackhide__ = True
     certificate = compare_files(first, second, **options)
     if not certificate.agrees:
         raise NotProven(certificate)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dlb import __version__
 from dlb.adapters import AdapterEnvironment, find_adapters
+from dlb.api import checked
 from dlb.errors import DlbError, RequestError
 from dlb.proof.certificate import Certificate
 from dlb.proof.worker_logs import keep_output, names_log, with_kept_logs
@@ -83,6 +84,7 @@ class Port(Shown):
         return self.certificate.answer() if self.certificate else Answer("no proof")
 
 
+@checked
 def verify_port(
     models: Mapping[str, Function],
     *,
@@ -193,12 +195,14 @@ def assert_port_proven(models: Mapping[str, Function], **options: Any) -> Port:
         dlb.report.answers.NotProven: an AssertionError: a model is neither proven nor within rounding. The text
             says first where it differs, by how much, and the likely cause; then it has the table of all checks.
     """
+    __tracebackhide__ = True
     port = verify_port(models, **options)
     if port.certificate is not None and not port.agrees:
         raise NotProven(port.certificate)
     return port
 
 
+@checked
 def capture(
     file: str | Path,
     name: str,
@@ -249,10 +253,8 @@ def capture(
         replaceable(to)
     except OSError as error:
         raise RequestError(f"the capture cannot be written: {error}", path=to) from None
-    trainers, step_folders = name_functions(
-        dict.fromkeys(named, trainer) if trainer else {}, folder
-    )
-    program = read_program(named, trainers, batches, step_folders, None)
+    steps, step_folders = name_functions(dict.fromkeys(named, trainer) if trainer else {}, folder)
+    program = read_program(named, steps, batches, step_folders, None)
     with ExitStack() as stack:
         scratch = stack.enter_context(scratch_folder())
         session = PortSession(
@@ -291,7 +293,7 @@ def capture(
             output_layouts=output_layout,
             leave=session.models[name].leave,
             inputs=session.recording.keep_all(arrays),
-            trainer=trainers.get(name, ""),
+            trainer=steps.get(name, ""),
             batches=session.recording.keep_all(program.batches if program else {}),
             models={dtype: made.recorded() for dtype, made in session.recorders.items()},
             drawn=session.recording.keep_all(drawn),
@@ -312,10 +314,8 @@ def _environments(
 ) -> dict[str, AdapterEnvironment]:
     """The environment of each model's adapter."""
     adapters = adapters_needed(models)
-    by_adapter = {
-        environment.adapter: environment
-        for environment in environments or find_adapters(list(adapters.values()))
-    }
+    found = environments or find_adapters(list(adapters.values()))
+    by_adapter = {environment.adapter: environment for environment in found}
     return {name: by_adapter[adapter] for name, adapter in adapters.items()}
 
 
@@ -364,9 +364,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RequestError(
-            f"cannot make the folder of exports: {error.strerror or error}", path=folder
-        ) from None
+        raise RequestError(f"cannot be made: {error.strerror or error}", path=folder) from None
 
 
 def _propose(

@@ -158,8 +158,9 @@ def layouts_of_inputs(
 def layouts_of_outputs(
     models: Mapping[str, str], given: Mapping[str, str], captured: CaptureFile | None
 ) -> dict[str, str | tuple[str, ...]]:
-    layouts: dict[str, str | tuple[str, ...]] = {}
-    layouts |= _given_layouts("--output-layout", models, given)
+    layouts: dict[str, str | tuple[str, ...]] = dict(
+        _given_layouts("--output-layout", models, given)
+    )
     if captured is not None:
         layouts[captured.capture.name] = captured.capture.output_layouts
     return layouts
@@ -170,7 +171,7 @@ def _given_layouts(
 ) -> dict[str, str]:
     for name, layout in given.items():
         if name not in models:
-            raise RequestError(f"{option} {name}={layout}: there is no model of '{name}'")
+            raise RequestError(f"{option} {name}={layout}: no model '{name}'")
         check_layout(name, layout)
     return dict(given)
 

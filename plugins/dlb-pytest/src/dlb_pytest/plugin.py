@@ -101,7 +101,7 @@ class Prover:
             self._kept(error.certificate)
             raise
         except DlbError as error:
-            pytest.fail(f"dlb_proof: {error}", pytrace=False)
+            raise pytest.fail.Exception(f"dlb_proof: {error}", pytrace=False) from None
 
     def _kept(self, certificate: Any) -> Certificate:
         self.certificates.append(certificate)
@@ -133,7 +133,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             try:
                 find_adapters(marker.args)
             except DlbError as error:
-                pytest.fail(f"@pytest.mark.dlb: {error}", pytrace=False)
+                raise pytest.fail.Exception(f"@pytest.mark.dlb: {error}", pytrace=False) from None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dlb.api import checked
 from dlb.documents import without_home, write_atomically
 from dlb.errors import RequestError
 from dlb.report.plain import plain
@@ -97,6 +98,7 @@ def write_report(
     return Written(content, skipped, charts)
 
 
+@checked
 def make_report(
     results: str | Path | Sequence[str | Path],
     output: str | Path | None = None,

@@ -221,12 +221,10 @@ def _fault(study: Study) -> str:
         if quantity.name in labels:
             return f"'{quantity.name}' is both a label and a quantity"
     for run in (study.run, study.quick):
-        steps = run.trial_steps or 0
-        if run.rounds < 1 or min(run.steps, steps, run.repeats) < 0 or run.warmup < -1:
-            return "run and quick need 1 round or more, and no number below 0"
-        ends = [each for each in (run.precision, run.budget_seconds) if each is not None]
-        if not all(each > 0 for each in (run.margin, *ends)) or (ends and run.order == "isolated"):
-            return "run, quick: precision, budget_seconds and margin are above 0; isolated takes rounds alone"
+        if run.steps < 0 or run.warmup < -1:
+            return "run and quick have no number below 0"
+        if {run.precision, run.budget_seconds} != {None} and run.order == "isolated":
+            return "run, quick: isolated takes rounds alone"
     for part in study.parts:
         if (
             any(count < 1 for count in part.workers)

@@ -22,22 +22,12 @@ from dlb.proof.reference import Reference
 from dlb.proof.update_batches import UpdateBatches, as_dtype
 from dlb.supervision.remote import RemoteModel
 from dlb_graph.comparing.distance import norm, pieces
-from dlb_graph.comparing.tolerances import (
-    FLOAT32_LEAST,
-    FLOAT32_SMALL,
-    Tensors,
-    norm_floor,
-)
+from dlb_graph.comparing.tolerances import FLOAT32_LEAST, FLOAT32_SMALL, Tensors, norm_floor
 from dlb_graph.comparing.updates import Updates
 from dlb_graph.workload import learning_rate, state_names
 from dlb_graph.workload.shapes import trained_names
 
-__all__ = [
-    "GRADIENT_NOISE",
-    "check_update_float32",
-    "perturbed_gradient",
-    "prove_float32_updates",
-]
+__all__ = ["GRADIENT_NOISE", "check_update_float32", "perturbed_gradient", "prove_float32_updates"]
 
 Array = npt.NDArray[Any]
 #: Steps of the float32 trajectory. Momentum has its first effect in the second step.
@@ -70,11 +60,7 @@ def prove_float32_updates(
 
 
 def _step(
-    check: Check,
-    model: RemoteModel,
-    reference: Reference,
-    batches: UpdateBatches,
-    seed: int,
+    check: Check, model: RemoteModel, reference: Reference, batches: UpdateBatches, seed: int
 ) -> CheckResult:
     workload, generator = model.workload, np.random.default_rng(seed)
     weights, states = reference.weights, state_names(workload.model)

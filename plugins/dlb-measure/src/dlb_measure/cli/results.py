@@ -179,13 +179,7 @@ def target_command(
 
 @results_command.command("export")
 @chosen
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(forms()),
-    default="csv",
-    show_default=True,
-)
+@click.option("--format", "form", type=click.Choice(forms()), default="csv", show_default=True)
 @click.option(
     "-o",
     "--output",

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     from dlb_measure.plan import Plan
     from dlb_measure.sweeping import Swept
 
-__all__ = [
-    "DRY_RUN",
-    "run_cells",
-    "run_groups",
-    "show_matrix",
-    "status_of",
-    "sweep_command",
-]
+__all__ = ["DRY_RUN", "run_cells", "run_groups", "show_matrix", "status_of", "sweep_command"]
 
 DRY_RUN = click.option(
     "--dry-run", is_flag=True, help="Print the cells and what they will cost, and start nothing."
@@ -120,13 +113,7 @@ def sweep_command(
 
 
 def show_matrix(
-    matrix: Matrix,
-    plan: Plan | None,
-    *,
-    baseline: int,
-    dry_run: bool,
-    as_json: bool,
-    executor: str,
+    matrix: Matrix, plan: Plan | None, *, baseline: int, dry_run: bool, as_json: bool, executor: str
 ) -> int:
     """Tell what the cells of a matrix cost, and run them unless that was all."""
     from dlb_measure.cli.sweep_tables import estimate_line, print_swept, show_costs, swept_document
