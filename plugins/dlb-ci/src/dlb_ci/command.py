@@ -12,7 +12,7 @@ import click
 from dlb.cli.output import echo, json_option, note, show_rows
 from dlb.errors import DlbError, RequestError
 from dlb.proof.certificate import Certificate
-from dlb_ci.changes import changed_files, earlier_version, is_workload
+from dlb_ci.changes import changed_files, earlier_version, to_prove
 from dlb_ci.forms import Checked, junit, markdown
 
 __all__ = ["changed_command"]
@@ -43,9 +43,8 @@ def changed_command(
     file is compared with its earlier version. Workloads, and new ONNX files, are proven on the adapters of
     --on. Exit status 0: all of that passed.
     """
-    paths = list(files) or changed_files(base)
     checked: list[Checked] = []
-    for path in (path for path in paths if path.suffix == ".onnx" or is_workload(path)):
+    for path in to_prove(files or changed_files(base)):
         note(f"dlb: {path}")
         checked.append(_check(path, base, on))
     try:
@@ -88,10 +87,5 @@ def _checked(path: Path, what: str, prove: Callable[[], Certificate]) -> Checked
         certificate = prove()
     except DlbError as error:
         return Checked(str(path), what, error=str(error), seconds=time.monotonic() - began)
-    return Checked(
-        str(path),
-        what,
-        certificate.answer(),
-        certificate.agrees,
-        seconds=time.monotonic() - began,
-    )
+    seconds = time.monotonic() - began
+    return Checked(str(path), what, certificate.answer(), certificate.agrees, seconds=seconds)

@@ -91,15 +91,16 @@ def test_a_change_that_computes_the_same_passes_and_nothing_is_skipped_silently(
     assert [part.get("message") for part in skipped] == ["no adapter is named; add --on ADAPTER"]
 
 
+def run_in(dlb: Dlb, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [str(dlb.command), "changed", *words]
+    return subprocess.run(
+        command, cwd=folder, env=dlb.environment(), capture_output=True, text=True
+    )
+
+
 def test_from_a_folder_within_and_before_a_commit(dlb: Dlb, repository: Path) -> None:
     write_model(repository / "models" / "kept.onnx", 0.25)
-    done = subprocess.run(
-        [str(dlb.command), "changed"],
-        cwd=repository / "models",
-        env=dlb.environment(),
-        capture_output=True,
-        text=True,
-    )
+    done = run_in(dlb, repository / "models")
     assert done.returncode == 1
     assert "kept.onnx: kept.onnx differs first in weights: w, 5.0e-01 apart" in done.stdout
 
@@ -134,6 +135,41 @@ def test_a_file_may_have_a_whole_path_and_must_be_of_the_repository(
     ended = dlb("changed", "--base", "main", repository / "models" / "same.onnx", elsewhere)
     assert ended.status == 1 and ended.out.count(" passed ") == 1
     assert "it is not in the repository" in ended.out
+
+
+def test_a_file_of_weights_that_changed_alone(dlb: Dlb, repository: Path) -> None:
+    folder = repository / "two words"
+    folder.mkdir()
+    write_model(folder / "a b.onnx", 0.5)
+    model = onnx.load(folder / "a b.onnx")
+    onnx.save(
+        model, folder / "a b.onnx", save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "third")
+    (folder / "w.bin").write_bytes(np.full((3, 3), 0.25, np.float32).tobytes())
+    for words in ((), ("two words/w.bin",)):
+        ended = dlb("changed", *words)
+        assert (
+            ended.status == 1 and "a b.onnx differs first in weights: w, 5.0e-01 apart" in ended.out
+        )
+
+
+def test_a_first_commit_and_a_shallow_clone(dlb: Dlb, repository: Path) -> None:
+    git(repository, "checkout", "-q", "--orphan", "new")
+    before = dlb("changed", "models/same.onnx")  # as the hook does before the first commit
+    git(repository, "commit", "-q", "-m", "first")
+    for ended in (before, dlb("changed", "--base", "HEAD^")):
+        assert ended.status == 0 and re.search("same.onnx +verify +not checked", ended.out), (
+            ended.err
+        )
+    git(repository, "checkout", "-q", "mine")
+    git(repository, "clone", "-q", "--depth", "1", repository.as_uri(), "shallow")
+    shallow = repository / "shallow"
+    git(shallow, "fetch", "-q", "--depth", "1", "origin", "main")
+    for base in ("HEAD^", "FETCH_HEAD"):
+        done = run_in(dlb, shallow, "--base", base)
+        assert done.returncode == 2 and "fetch-depth: 0" in done.stderr
 
 
 def test_outside_of_a_repository(dlb: Dlb) -> None:
