@@ -37,7 +37,7 @@ def test_latex(folder: Path) -> None:
     labels = re.findall(r"\\label\{tab:([a-z0-9-]+)\}", text)
     assert len(labels) == len(set(labels)) == text.count(r"\begin{table}")
     assert re.search(
-        r"\\begin\{tabular\}\{l S\[table-format=1\.3\] l l S\[table-format=2\.2\]", text
+        r"\\begin\{tabular\}\{l S\[table-format=1\.3\] l l l S\[table-format=2\.2\]", text
     )
 
 

@@ -66,6 +66,7 @@ class Statement:
     Attributes:
         figure: what is read first, such as ``1.31 times faster``; empty if there is no figure.
         label: ``proven``, ``unproven`` or another status; empty if the sentence is about none.
+        about: what stands below the figure, without repeating it; the text if empty.
         tone: ``good``, ``bad`` or ``neutral``, of the label.
     """
 
@@ -73,6 +74,7 @@ class Statement:
     figure: str = ""
     detail: str = ""
     label: str = ""
+    about: str = ""
 
     @property
     def tone(self) -> str:

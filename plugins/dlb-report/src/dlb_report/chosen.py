@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dlb import contents
@@ -185,7 +185,8 @@ def answer_of(results: Results) -> str:
     if not results.measured:
         return ""
     last = max(results.measured, key=lambda each: each.measurement.started)
-    line = verdict_line(_verdict(results, last))
+    # That most trials were disturbed is an alert of its own.
+    line = verdict_line(replace(_verdict(results, last), disturbed=0))
     return plain(f"{_where(last.measurement.cells[0].workload_name, last.source)}: {line}", 1000)
 
 

@@ -210,7 +210,7 @@ def ratios_section(results: Results) -> Iterator[Block]:
 def _ratios_table(measured: Measured, baseline: int) -> Table:
     """The table of the measurement with the ratio first, which a narrow screen shows without scrolling."""
     table = measurement_table(measured.measurement, baseline)
-    first = [0, 5, 6, 7, 1]
+    first = [0, 5, 6, len(table.columns) - 1, 7, 1]
     order = first + [place for place in range(len(table.columns)) if place not in first]
     columns = [table.columns[place] or "result" for place in order]
     return replace(

@@ -81,7 +81,8 @@ def _alone(title: str, compared: Compared, status: str) -> Statement:
     if compared.seconds is None:
         return Statement(title, "no figure", "no trial has a steady state", status)
     milliseconds = f"{compared.seconds * 1e3:,.2f} ms"
-    return Statement(f"{title} takes {milliseconds} for a step", milliseconds, "", status)
+    text = f"{title} takes {milliseconds} for a step"
+    return Statement(text, milliseconds, "", status, f"{title}, a step")
 
 
 def _ratio(
@@ -96,12 +97,14 @@ def _ratio(
         figure, interval = slower_text(ratio if word == "slower" else ratio.inverse)
         than = "than" if figure.endswith("slower") else "as"
         text = f"{slow} is {figure} ({interval}) {than} {fast}"
-        return Statement(text, figure, f"{rounds}{of}", status)
+        about = f"{interval}: {slow} {than} {fast}"
+        return Statement(text, figure, f"{rounds}{of}", status, about)
     times = f"{ratio_text(ratio.ratio)} of its time, {interval_of(ratio)}, {rounds}{of}"
     if word == "same":
         margin = f"{measured.measurement.margin:.1%}".replace(".0%", "%")
         figure = f"same within {margin}"
-        return Statement(f"{title} is as fast as {other}, within {margin}", figure, times, status)
+        text = f"{title} is as fast as {other}, within {margin}"
+        return Statement(text, figure, times, status, f"{title} and {other}")
     text = f"{title} and {other} cannot be told apart"
     return Statement(text, "unclear", f"{times}: {unclear_reason(measured, ratio)}", status)
 
@@ -154,12 +157,11 @@ def run_statements(records: list[Record]) -> Iterator[Statement]:
         else:
             step = f"{timing.median * 1e3:,.2f} ms"
             detail = f"quartiles {timing.lower_quartile * 1e3:,.2f} to {timing.upper_quartile * 1e3:,.2f}"
-            yield Statement(
+            text, about = (
                 f"{title}: {step} a step in one process",
-                step,
-                f"{detail}, one process",
-                record.proof,
+                f"{title}, a step in one process",
             )
+            yield Statement(text, step, detail, record.proof, about)
 
 
 def runs_headline(records: list[Record]) -> str:

@@ -92,19 +92,24 @@ _SECTIONS: tuple[tuple[str, str, str, Maker], ...] = (
     ("results", "Results", "Everything that was chosen.", list_section),
 )
 
+#: Longest answer that is a heading.
+MOST_HEADING = 160
+
 
 @dataclass(frozen=True)
 class Report:
     """What is written, whatever the form.
 
     Attributes:
+        heading: what a page begins with: the answer, if it is all that the title says, and short.
         answer: what the last measurement says; empty without one.
-        alerts: what limits every figure; it stands above all.
+        alerts: what limits every figure.
         facts: how much there is, and where it comes from.
         summary: the sentences that come first.
     """
 
     title: str
+    heading: str
     answer: str
     alerts: Sequence[str]
     facts: Sequence[str]
@@ -121,9 +126,12 @@ def whole_report(results: Results, title: str = "") -> Report:
     results.check_baseline()
     summary = summary_parts(results)
     made = [section(name, words, lead, maker(results)) for name, words, lead, maker in _SECTIONS]
+    short, answer = title or _title(results, summary), answer_of(results)
+    whole = not title and not results.several and 0 < len(answer) <= MOST_HEADING
     return Report(
-        title or _title(results, summary),
-        answer_of(results),
+        short,
+        answer if whole else short,
+        answer,
         alert_lines(results),
         fact_lines(results),
         summary,
