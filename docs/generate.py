@@ -199,12 +199,13 @@ def ratios_part(name: str) -> str:
     text = (ROOT / name).read_text(encoding="utf-8")
     printed = re.search(r"<!-- printed: adapter, times torch.*?```text\n(.*?)\n\n", text, re.S)
     assert printed is not None, f"{name} has no table of ratios"
-    lines = ["| adapter | times torch | 95% interval | result | median ms | proof |"]
-    lines.append("|---|--:|---|---|--:|---|")
+    lines = ["| adapter | times torch | 95% interval | proof | result | median ms |"]
+    lines.append("|---|--:|---|---|---|--:|")
     for line in printed[1].splitlines()[2:]:
         adapter, median, *_, proof = cells = re.split(r" {2,}", line.strip())
-        ratio = cells[5:8] if len(cells) == 10 else [cells[5], "", ""]
-        lines.append(f"| {' | '.join([adapter, *ratio, median, proof])} |")
+        ratio, interval, word = cells[5:8] if len(cells) == 10 else [cells[5], "", ""]
+        interval = interval.replace(" ", "\N{NO-BREAK SPACE}")
+        lines.append(f"| {' | '.join([adapter, ratio, interval, proof, word, median])} |")
     return "\n".join(lines) + "\n"
 
 
