@@ -105,9 +105,10 @@ def _table_html(table: Table) -> str:
         [f'<td style="text-align: {side}">{_escaped(cell)}</td>' for cell, side in zip(row, sides)]
         for row in rows
     ]
-    cells[0] = [f'<th scope="col">{_escaped(name)}</th>' for name in table.columns]
+    cells[0] = [cell.replace("<td", '<th scope="col"').replace("</td", "</th") for cell in cells[0]]
     lines = (f"<tr>{''.join(row)}</tr>" for row in cells)
-    return "\n".join([f"<table><caption>{_escaped(table.title)}</caption>", *lines, "</table>"])
+    caption = f'<caption style="text-align: left">{_escaped(table.title)}</caption>'
+    return "\n".join([f"<table>{caption}", *lines, "</table>"])
 
 
 def _escaped(text: str) -> str:
