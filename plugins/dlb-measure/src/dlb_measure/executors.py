@@ -6,7 +6,7 @@ The cells are measured at other times and perhaps on other machines, so that the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, Executor, Future, as_completed
+from concurrent.futures import Executor, Future, as_completed
 from pathlib import Path
 
 import msgspec
@@ -128,10 +128,7 @@ def _returned(future: Future[bytes]) -> Returned:
         return returned_of(future.result())
     except RecordError:
         raise
-    except (
-        CancelledError,
-        Exception,
-    ) as error:  # of the executor: a node that was lost, for example
+    except Exception as error:  # of the executor: a node that was lost, for example
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
         return Returned(
             failure=Failure(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ __all__ = [
     "axes_of",
     "check_size",
     "make_cells",
+    "value_text",
     "with_values",
     "words_of",
 ]
@@ -95,7 +96,7 @@ class NoCells(SettingError):
 
 def words_of(varied: Mapping[str, Any]) -> list[str]:
     """Values that were varied, as text; a field of the workload by its last name."""
-    return [f"{name.rpartition('.')[2]}={_text(value)}" for name, value in varied.items()]
+    return [f"{name.rpartition('.')[2]}={value_text(value)}" for name, value in varied.items()]
 
 
 def axes_of(given: Iterable[str] | Mapping[str, Sequence[Any]]) -> list[Axis]:
@@ -170,7 +171,7 @@ def _axis(name: str, values: Sequence[Any]) -> Axis:
             value == other and isinstance(value, bool) == isinstance(other, bool)
             for other in values[:place]
         ):
-            raise _refused(name, f"has the value {_text(value)} twice")
+            raise _refused(name, f"has the value {value_text(value)} twice")
     return Axis(name, tuple(values))
 
 
@@ -291,7 +292,8 @@ def _check_names(axes: Sequence[Axis], workload: Workload) -> None:
             )
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value of an axis as text."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -303,8 +305,4 @@ def _toml(value: Any) -> str:
         return value
     import tomli_w
 
-    return next(_lines(tomli_w.dumps({"v": value})))
-
-
-def _lines(text: str) -> Iterator[str]:
-    yield " ".join(text.split("=", 1)[1].split())
+    return " ".join(tomli_w.dumps({"v": value}).split("=", 1)[1].split())

@@ -133,10 +133,10 @@ def unpack(returned: Returned, out: Path) -> None:
     Raises:
         RecordError: they are none of a cell, or cannot be written.
     """
+    if not returned.files:
+        return
     try:
-        with (
-            zipfile.ZipFile(io.BytesIO(returned.files)) if returned.files else _nothing() as archive
-        ):
+        with zipfile.ZipFile(io.BytesIO(returned.files)) as archive:
             members = archive.infolist()
             if sum(each.file_size for each in members) > _LARGEST_BYTES:
                 raise RecordError(f"a cell returned more than {_LARGEST_BYTES} bytes")
@@ -152,9 +152,3 @@ def unpack(returned: Returned, out: Path) -> None:
         raise RecordError(f"a cell returned something else than results: {error}") from None
     except OSError as error:
         raise RecordError(f"cannot write to {out}: {error.strerror or error}") from None
-
-
-def _nothing() -> zipfile.ZipFile:
-    content = io.BytesIO()
-    zipfile.ZipFile(content, "w").close()
-    return zipfile.ZipFile(content)

@@ -77,15 +77,8 @@ def _round(cells: int, seed: int, number: int, twice: bool) -> list[Trial]:
     places = [*range(cells), again] if twice else range(cells)
     trials, met = [], set()
     for cell in _shuffled(places, generator):
-        trials.append(
-            Trial(
-                number,
-                cell,
-                cell in met,
-                generator.randrange(1 << 32),
-                generator.randrange(_PADDING),
-            )
-        )
+        hash_seed, padding = generator.randrange(1 << 32), generator.randrange(_PADDING)
+        trials.append(Trial(number, cell, cell in met, hash_seed, padding))
         met.add(cell)
     return trials
 

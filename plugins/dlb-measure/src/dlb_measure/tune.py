@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from dlb.execution.run import Outcome, run
 from dlb.record import Record
 from dlb.request import Reporter, Request
-from dlb_measure.comparison import Compared, compare
 from dlb_measure.measure import measure_cells
 from dlb_measure.plan import Plan
+from dlb_measure.results.compared import compared_cells
 from dlb_measure.results.measurement import Measurement
 from dlb_worker.contract import PRECISION
 
@@ -116,7 +116,7 @@ def tune(request: Request, tried: Sequence[Way], plan: Plan, reporter: Reporter)
     measurement = _measured(proven, plan, reporter)
     better = [
         (each.ratio.ratio, proven[each.cell][0])
-        for each in _compared(measurement)
+        for each in compared_cells(measurement)
         if each.word == "faster" and each.ratio is not None
     ]
     better.sort(key=lambda pair: pair[0])
@@ -132,7 +132,9 @@ def tune(request: Request, tried: Sequence[Way], plan: Plan, reporter: Reporter)
         return Tuned(measurement, None, better[0][1], left_out)
     fastest = next(each for each in proven if each[0] == better[0][1])
     final = _measured([proven[0], fastest, (together, own, record)], plan, reporter)
-    medians = {each.cell: each.seconds for each in _compared(final) if each.seconds is not None}
+    medians = {
+        each.cell: each.seconds for each in compared_cells(final) if each.seconds is not None
+    }
     best = min(medians, key=lambda cell: medians[cell], default=0)
     return Tuned(measurement, final, (Way(), better[0][1], together)[best], left_out)
 
@@ -154,15 +156,6 @@ def _measured(
     if measurement.ended == "interrupted":
         raise KeyboardInterrupt
     return measurement
-
-
-def _compared(measurement: Measurement) -> list[Compared]:
-    return compare(
-        measurement.trials,
-        len(measurement.cells),
-        margin=measurement.margin,
-        pilot=measurement.pilot,
-    )
 
 
 def settings_of(way: Way) -> dict[str, object]:

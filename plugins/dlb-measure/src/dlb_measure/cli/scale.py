@@ -121,17 +121,7 @@ def _document(swept: Swept, rows: Sequence[ScaleRow]) -> dict[str, Any]:
     from dlb_measure.cli.sweep_tables import result_document, swept_document
 
     document = swept_document(swept)
-    document["rows"] = [
-        {
-            "result": result_document(row.result),
-            "strategy": row.strategy,
-            "workers": row.workers,
-            "batch_size": row.batch_size,
-            "speedup": row.speedup,
-            "efficiency": row.efficiency,
-        }
-        for row in rows
-    ]
+    document["rows"] = [{**vars(row), "result": result_document(row.result)} for row in rows]
     return document
 
 
@@ -160,8 +150,7 @@ def _print(swept: Swept, rows: Sequence[ScaleRow]) -> None:
     ]
     numbers = ["workers", "batch", "median ms", "samples/s", "speed-up", "efficiency"]
     columns = ["adapter", "strategy", *numbers[:5], "interval", "efficiency", "interval ", "proof"]
-    measurement = swept.measurement
-    done = 0 if measurement is None else len({each.round for each in measurement.trials})
+    done = swept.measurement.done if swept.measurement else 0
     title = f"{rows[0].result.workload}: {done} rounds of new processes, 95% intervals"
     print_table(columns, shown, title, right=numbers)
     print_end(swept)

@@ -116,14 +116,17 @@ def show_matrix(
     matrix: Matrix, plan: Plan | None, *, baseline: int, dry_run: bool, as_json: bool, executor: str
 ) -> int:
     """Tell what the cells of a matrix cost, and run them unless that was all."""
+    from dlb_measure.cli.sweep_progress import Counted
     from dlb_measure.cli.sweep_tables import estimate_line, print_swept, show_costs, swept_document
     from dlb_measure.estimate import estimate
+    from dlb_measure.executors import make_executor, sweep_on
 
     estimates = estimate([cell.request for cell in matrix.cells], plan)
     if dry_run:
         return show_costs(matrix, estimates, plan, as_json)
     if executor:
-        swept = run_elsewhere(matrix, plan, executor)
+        titles = [cell.title for cell in matrix.cells]
+        swept = sweep_on(make_executor(executor), matrix.cells, plan, Counted(titles))
     else:
         note(f"dlb: {estimate_line(matrix, estimates, plan)}")
         swept = run_cells(matrix, estimates, plan)
@@ -138,15 +141,6 @@ def run_cells(matrix: Matrix, estimates: Sequence[Any], plan: Plan | None) -> Sw
     """Run the cells, and report how far it is on standard error."""
     (swept,) = run_groups([matrix], estimates, plan)
     return swept
-
-
-def run_elsewhere(matrix: Matrix, plan: Plan | None, executor: str) -> Swept:
-    """Run the cells by an executor."""
-    from dlb_measure.cli.sweep_progress import Counted
-    from dlb_measure.executors import make_executor, sweep_on
-
-    titles = [cell.title for cell in matrix.cells]
-    return sweep_on(make_executor(executor), matrix.cells, plan, Counted(titles))
 
 
 def run_groups(

@@ -14,11 +14,11 @@ from dlb.settings import in_command
 from dlb_measure.cli.measurements import measurement_document
 from dlb_measure.cli.sweep_progress import duration
 from dlb_measure.estimate import Estimate, total_seconds
-from dlb_measure.matrix import Matrix, SweepCell, words_of
+from dlb_measure.matrix import Matrix, SweepCell, value_text, words_of
 from dlb_measure.plan import Plan
 from dlb_measure.results.compared import batches_differ
 from dlb_measure.sweeping import CellResult, Swept
-from dlb_measure.tables.measurements import interval_text, measurement_lines
+from dlb_measure.tables.measurements import counted_rounds, interval_text, measurement_lines
 from dlb_measure.verdict import verdict_line, verdict_of
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
 def varied_columns(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """The names of what was varied, and each row's values as text."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    return names, [[_text(row.get(name)) for name in names] for row in rows]
+    return names, [[value_text(row.get(name, "")) for name in names] for row in rows]
 
 
 def estimate_line(matrix: Matrix, estimates: Sequence[Estimate], plan: Plan | None) -> str:
@@ -138,10 +138,9 @@ def print_swept(swept: Swept, matrix: Matrix, baseline: int = 0) -> None:
         [each.adapter, *values, *_figures(each), status_text(each)]
         for each, values in zip(results, varied)
     ]
-    done = 0 if measurement is None else len({each.round for each in measurement.trials})
     title = f"{results[0].workload}: {len(results)} cell{_s(len(results))}"
     if measurement is not None:
-        title += f", {done} round{_s(done)} of new processes, 95% intervals"
+        title += f", {counted_rounds(measurement.done)} of new processes, 95% intervals"
     right = ["median ms", "samples/s", "accuracy", "times"]
     columns = ["adapter", *_short(names), *right, "interval", "", "proof"]
     print_table(columns, rows, title, right=right)
@@ -244,11 +243,3 @@ def _short(names: Sequence[str]) -> list[str]:
 
 def _s(count: int) -> str:
     return "" if count == 1 else "s"
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)

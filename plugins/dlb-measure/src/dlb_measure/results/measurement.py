@@ -7,9 +7,11 @@ where it was.
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -33,14 +35,17 @@ __all__ = [
     "Peak",
     "TrialResult",
     "find_unfinished",
+    "keep",
     "latest",
     "make_schema",
     "read",
+    "readable",
     "schema",
     "write",
 ]
 
 FORMAT = 1
+Form = TypeVar("Form")
 #: Why no further round was run; empty while a measurement goes on.
 Ended = Literal["", "rounds", "precision", "settled", "budget", "interrupted"]
 
@@ -262,13 +267,24 @@ def write(measurement: Measurement, folder: Path) -> Path:
     Raises:
         RecordError: it cannot be written; the old file is unchanged.
     """
-    path = folder / "measurements" / f"{measurement.name}.json"
+    return keep(measurement, folder / "measurements" / f"{measurement.name}.json")
+
+
+def keep(document: msgspec.Struct, path: Path) -> Path:
+    """Write a document atomically; errors as :func:`write`."""
     try:
-        path.parent.mkdir(exist_ok=True)
-        documents.write_atomically(path, documents.encode(measurement))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        documents.write_atomically(path, documents.encode(document))
     except OSError as error:
         raise documents.not_written(path, error) from None
     return path
+
+
+def readable(folder: Path, read: Callable[[Path], Form]) -> Iterator[Form]:
+    """The documents of a folder that can be read, the last first; others are somebody else's."""
+    for path in sorted(folder.glob("*.json"), reverse=True):
+        with contextlib.suppress(RecordError):
+            yield read(path)
 
 
 def read(path: Path) -> Measurement:
@@ -327,12 +343,7 @@ def make_schema() -> bytes:
 
 def find_unfinished(folder: Path, key: str) -> Measurement | None:
     """The last measurement of a results folder that has a key and was not finished; None if there is none."""
-    found = None
-    for path in sorted((folder / "measurements").glob("*.json")):
-        try:
-            each = read(path)
-        except RecordError:  # of somebody else; it is not this one
-            continue
+    for each in readable(folder / "measurements", read):
         if key and each.key == key and each.ended in ("", "interrupted"):
-            found = each
-    return found
+            return each
+    return None

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from dlb import documents
-from dlb.errors import RecordError, RequestError
+from dlb.errors import RequestError
 from dlb.failure import Failure
 from dlb_measure.results import measurement as measurements
 from dlb_measure.results.measurement import Measurement
@@ -90,13 +90,7 @@ def write(sweep: Sweep, folder: Path) -> Path:
     Raises:
         RecordError: it cannot be written; the old file is unchanged.
     """
-    path = folder / "sweeps" / f"{sweep.name}.json"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        documents.write_atomically(path, documents.encode(sweep))
-    except OSError as error:
-        raise documents.not_written(path, error) from None
-    return path
+    return measurements.keep(sweep, folder / "sweeps" / f"{sweep.name}.json")
 
 
 def read(path: Path) -> Sweep:
@@ -110,15 +104,10 @@ def read(path: Path) -> Sweep:
 
 def find_unfinished(folder: Path, key: str) -> Sweep | None:
     """The last sweep of a results folder that has a key and was not finished; None if there is none."""
-    found = None
-    for path in sorted((folder / "sweeps").glob("*.json")):
-        try:
-            each = read(path)
-        except RecordError:  # of somebody else; it is not this one
-            continue
+    for each in measurements.readable(folder / "sweeps", read):
         if key and each.key == key and not each.ended:
-            found = each
-    return found
+            return each
+    return None
 
 
 def find_measurement(folder: Path, records: list[str]) -> Measurement | None:
@@ -126,15 +115,9 @@ def find_measurement(folder: Path, records: list[str]) -> Measurement | None:
 
     A record belongs to one sweep, so the measurement does too.
     """
-    for path in sorted((folder / "measurements").glob("*.json"), reverse=True):
-        try:
-            each = measurements.read(path)
-        except RecordError:
-            continue
-        if (
-            each.ended not in ("", "interrupted")
-            and [cell.record for cell in each.cells] == records
-        ):
+    for each in measurements.readable(folder / "measurements", measurements.read):
+        own = [cell.record for cell in each.cells]
+        if own == records and each.ended not in ("", "interrupted"):
             return each
     return None
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from dlb.report.plain import plain
 from dlb.report.table import Table
 
-__all__ = ["FORMS", "Form", "joined"]
+__all__ = ["FORMS", "joined"]
 
 _MOST = 2000
 #: Everything that Markdown, or HTML within it, may give a meaning. Not all readers of Markdown take a backslash
@@ -30,29 +29,11 @@ _LATEX = {
 _NUMBER = re.compile(r"(-?\d[\d,]*)(?:\.(\d+))?(?:e[+-]?(\d+))?", re.ASCII)
 
 
-class Form(Protocol):
-    """What a document is made of. Every text is escaped; each method returns lines."""
+class _Markdown:
+    """GitHub's Markdown. Every text is escaped; each method returns lines."""
 
     def preamble(self) -> list[str]:
         """What stands before everything else."""
-
-    def heading(self, text: str, level: int = 1) -> list[str]:
-        """A heading; ``level`` counts from 1."""
-
-    def paragraph(self, text: str, title: str = "") -> list[str]:
-        """A paragraph, with a title in bold before it."""
-
-    def items(self, texts: Sequence[str]) -> list[str]:
-        """A list with a point for each text."""
-
-    def table(self, table: Table) -> list[str]:
-        """A table with its title, if it has one."""
-
-
-class _Markdown:
-    """GitHub's Markdown."""
-
-    def preamble(self) -> list[str]:
         return []
 
     def heading(self, text: str, level: int = 1) -> list[str]:
@@ -129,7 +110,7 @@ def _latex_cell(text: str, form: str) -> str:
 
 
 #: By the name on the command line.
-FORMS: Mapping[str, Form] = {"markdown": _Markdown(), "latex": _LaTeX()}
+FORMS: Mapping[str, _Markdown | _LaTeX] = {"markdown": _Markdown(), "latex": _LaTeX()}
 
 
 def joined(lines: Iterable[str]) -> str:
