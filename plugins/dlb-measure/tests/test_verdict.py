@@ -129,6 +129,16 @@ def test_a_machine_that_was_busy_is_said_first() -> None:
     assert verdict_line(replace(verdict, disturbed=3)).startswith("TensorFlow takes 0.70")
 
 
+def test_threads_that_waited_for_cores_leave_every_word_unclear() -> None:
+    waited = replace(FASTER, word="unclear", oversubscribed=True)
+    line = verdict_line(Verdict(BASELINE, [waited], 0.01, trials=15, disturbed=15))
+    assert line == (
+        "Other work used the cores in 15 of 15 processes. TensorFlow and PyTorch cannot be told apart (0.67 "
+        "to 0.74); threads waited for cores: wait for the other work to end, or measure with --threads 1; both "
+        "proven."
+    )
+
+
 def test_terminals_obey_nothing_of_a_name() -> None:
     assert "\x1b" not in said(other(FASTER.ratio, "faster", "Tensor\x1b[31mFlow"))
 

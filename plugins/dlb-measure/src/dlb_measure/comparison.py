@@ -49,12 +49,14 @@ class Compared:
         seconds: geometric mean of its trials' medians; None without a steady one.
         ratio: its time divided by the baseline's; None of the baseline itself, or without a common round.
         word: what may be said; None without a ratio.
+        oversubscribed: whether threads of either waited for cores, so that the ratio says nothing.
     """
 
     cell: int
     seconds: float | None
     ratio: Ratio | None
     word: Word | None
+    oversubscribed: bool = False
 
 
 def figures_by_round(

@@ -28,8 +28,9 @@ from dlb_measure.comparison import Compared, figures_by_round
 from dlb_measure.matrix import SweepCell
 from dlb_measure.measure import measure_cells
 from dlb_measure.plan import Plan
-from dlb_measure.ratios import Ratio, Word, ratio_unpaired, word_for
+from dlb_measure.ratios import Ratio, Word, ratio_unpaired
 from dlb_measure.results import sweep as results
+from dlb_measure.results.between import word_between
 from dlb_measure.results.compared import compared_cells
 from dlb_measure.results.measurement import Measurement, TrialResult
 from dlb_measure.results.sweep import CellState, Sweep
@@ -138,11 +139,11 @@ class Swept:
             results.append(_with_trials(plain, own.trials, compared_cells(own)[0]))
         if not times[baseline]:
             baseline = next((place for place, own in enumerate(times) if own), baseline)
-        for place, own_times in enumerate(times):
-            measured = self.alone[place]
-            if place != baseline and own_times and times[baseline] and measured is not None:
+        of_baseline = self.alone[baseline]
+        for place, (measured, own_times) in enumerate(zip(self.alone, times)):
+            if place != baseline and measured and of_baseline and own_times and times[baseline]:
                 ratio = ratio_unpaired(own_times, times[baseline])
-                word = word_for(ratio, measured.margin)
+                word = word_between(ratio, (of_baseline, 0), (measured, 0))
                 results[place] = replace(results[place], ratio=ratio, word=word)
         return results
 

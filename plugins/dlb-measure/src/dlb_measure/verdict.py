@@ -49,6 +49,7 @@ class Standing:
         seconds: of a step; None if it was not measured.
         ratio, word: its time next to the baseline's; None of the baseline, and if one was not measured.
         reason: why it was not measured.
+        oversubscribed: whether threads waited for cores, so that the ratio says nothing.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Standing:
     ratio: Ratio | None = None
     word: Word | None = None
     reason: str = ""
+    oversubscribed: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def verdict_of(measurement: Measurement, baseline: int = 0) -> Verdict:
                 each.ratio,
                 each.word,
                 (failures or ["no steady state" if trials else "rounds ended before"])[0],
+                each.oversubscribed,
             )
         )
     return Verdict(
@@ -137,7 +140,8 @@ def verdict_line(verdict: Verdict, short: bool = False) -> str:
         names = [f"{each.name} ({each.proof})" for each in open_ones]
         begin += f"Not proven: {_joined(names)}. "
     begin += f"Not measured: {_joined(missing)}. " if missing else ""
-    if 2 * verdict.disturbed > verdict.trials and not short:
+    waited = any(each.oversubscribed for each in every)
+    if (2 * verdict.disturbed > verdict.trials or waited) and not short:
         begin += f"Other work used the cores in {verdict.disturbed} of {verdict.trials} processes. "
     end = "" if open_ones else _proof(every)
     return printable(f"{begin}{_compared(verdict, short)}{end}{'' if short else '.'}")
@@ -161,7 +165,7 @@ def _compared(verdict: Verdict, short: bool) -> str:
         if baseline.seconds is None:
             return "Nothing is compared"
         return f"{baseline.name} takes {baseline.seconds * 1e3:,.2f} ms a step"
-    found = "" if short else _found([each for each in measured if each.word == "unclear"], verdict)
+    found = "" if short else _found(measured, verdict)
     if len(measured) == 1:
         return _single(measured[0], verdict, of, short) + found
     standing = [(1.0, f"{baseline.name} 1")]
@@ -196,9 +200,12 @@ def _times(ratio: Ratio, baseline: str, of: str) -> str:
     return f"{ratio_text(ratio.ratio, is_exact(ratio))} {word} {_of(baseline)} {of}"
 
 
-def _found(unclear: Sequence[Standing], verdict: Verdict) -> str:
-    """What would have been found where frameworks cannot be told apart; of several, of the widest."""
-    ratios = [each.ratio for each in unclear if each.ratio is not None and each.ratio.spread]
+def _found(measured: Sequence[Standing], verdict: Verdict) -> str:
+    """Where frameworks cannot be told apart, what would have been found, of the widest; or what to do."""
+    if any(each.oversubscribed for each in measured):
+        return "; threads waited for cores: wait for the other work to end, or measure with --threads 1"
+    unclear = [each.ratio for each in measured if each.word == "unclear"]
+    ratios = [ratio for ratio in unclear if ratio is not None and ratio.spread]
     if not ratios:
         return ""
     widest = max(ratios, key=lambda each: each.spread)

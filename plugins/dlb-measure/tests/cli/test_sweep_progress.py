@@ -11,8 +11,9 @@ from dlb.failure import Failure
 from dlb.record import Options
 from dlb_measure.cli.sweep_progress import Lines, TimeLeft, duration
 from dlb_measure.estimate import Estimate, total_seconds
-from dlb_measure.measure import _all_disturbed, _needs
+from dlb_measure.measure import _all_disturbed, _is_settled, _needs
 from dlb_measure.plan import Plan
+from dlb_measure.results.between import pairs
 from dlb_measure.results.compared import batches_differ, cell_names, compared_cells
 from dlb_measure.results.measurement import Cell, Measurement, TrialResult
 from dlb_measure.schedule import Trial
@@ -167,6 +168,50 @@ def test_a_measurement_is_a_line_and_a_table() -> None:
     )
     assert repr(lost).endswith(" takes 10.05 ms a step.>")
     assert "Nothing is compared" in repr(msgspec.structs.replace(measurement, trials=()))
+
+
+@pytest.mark.parametrize(
+    ("threads", "other_cores", "disturbed", "word"),
+    [
+        (2, 1.0, 3, "unclear"),
+        (2, 1.0, 2, "unclear"),
+        (2, 1.0, 1, "slower"),  # in one of three rounds
+        (2, 0.3, 3, "slower"),  # most steps were not touched
+        (1, 1.4, 3, "slower"),  # no thread waits for another
+    ],
+)
+def test_what_threads_waited_for_is_not_settled(
+    threads: int, other_cores: float, disturbed: int, word: str
+) -> None:
+    measurement = measured((32, 32), (0.010, 0.015))
+    cells = [
+        msgspec.structs.replace(
+            cell, options=msgspec.structs.replace(cell.options, threads=threads)
+        )
+        for cell in measurement.cells
+    ]
+    # The other cell is not disturbed: either is enough.
+    trials = [
+        msgspec.structs.replace(
+            trial,
+            round=number,
+            other_cores=other_cores,
+            disturbed=trial.cell == 0 and number < disturbed,
+        )
+        for number in range(3)
+        for trial in measurement.trials[:2]
+    ]
+    measurement = msgspec.structs.replace(
+        measurement, cells=tuple(cells), trials=tuple(trials), rounds=5, until="settled",
+        machine={"available_cores": 2},
+    )  # fmt: skip
+    found = compared_cells(measurement)[1]
+    assert (found.word, found.oversubscribed) == (word, word == "unclear")
+    assert _is_settled(measurement) == (word == "slower")
+    assert ("threads waited for cores" in repr(measurement)) == (word == "unclear")
+    # Next to another measurement too.
+    beside = next(pair.word for pair in pairs(measurement, measurement))
+    assert beside == ("unclear" if word == "unclear" else "same")
 
 
 def test_a_round_that_other_work_disturbed_throughout_is_not_repeated() -> None:

@@ -12,7 +12,10 @@ from dlb.cli.output import echo, print_answer, print_json, print_table
 from dlb_measure.cli.rounds import share_of
 
 if TYPE_CHECKING:
-    from dlb_measure.ratios import Ratio
+    from collections.abc import Sequence
+
+    from dlb_measure.comparison import Compared
+    from dlb_measure.results.between import Pair
     from dlb_measure.results.measurement import Measurement
 
 __all__ = ["compare_command"]
@@ -78,8 +81,7 @@ def _within(
 
     place = find_cell(measurement, baseline or "")
     show_measurement(measurement, as_json, place)
-    ratios = [each.ratio for each in compared_cells(measurement, place) if each.ratio is not None]
-    return _status(ratios, limit)
+    return _status(compared_cells(measurement, place), limit)
 
 
 def _between(
@@ -97,14 +99,13 @@ def _between(
             f"they are of two machines ({'; '.join(differ)}): a ratio would be that of the machines; "
             "--force compares them all the same"
         )
-    rows, compared, ratios = [], [], []
+    rows, compared, found = [], [], pairs(first, second)
     names = cell_names(second)
-    for pair in pairs(first, second):
+    for pair in found:
         name, ratio = names[pair.second], pair.ratio
         if ratio is None or pair.word is None:
             rows.append([name, "-", "no steady trial on one side", ""])
             continue
-        ratios.append(ratio)
         compared.append({"adapter": name, "ratio": msgspec.to_builtins(ratio), "word": pair.word})
         interval = f"{ratio.low:.3f} to {ratio.high:.3f}"
         rows.append([name, f"{ratio.ratio:.3f}", interval, pair.word])
@@ -123,11 +124,9 @@ def _between(
             echo(f"Also different: {line}")
         echo("The two were measured at other times: what drifted in between is in the ratios")
         print_answer(answer)
-    return _status(ratios, limit)
+    return _status(found, limit)
 
 
-def _status(ratios: list[Ratio], limit: float | None) -> int:
-    slower = limit is not None and any(
-        ratio.low > 1 and ratio.ratio > 1 + limit for ratio in ratios
-    )
-    return 1 if slower else 0
+def _status(found: Sequence[Compared | Pair], limit: float | None) -> int:
+    slower = [each.ratio for each in found if each.word == "slower" and each.ratio is not None]
+    return int(limit is not None and any(ratio.ratio > 1 + limit for ratio in slower))

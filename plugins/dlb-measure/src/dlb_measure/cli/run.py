@@ -86,6 +86,7 @@ def _run_and_measure(
     from dlb_measure.cli.run_progress import plan_line, run_reporter
     from dlb_measure.estimate import estimate
     from dlb_measure.measure import measure, quick_request
+    from dlb_measure.results.compared import threads_wait
 
     if request.out is not None:
         check_folder(request.out)
@@ -98,10 +99,12 @@ def _run_and_measure(
     estimates = estimate(single, plan, kept)
     note(f"dlb: {request.workload.name} on {plan_line(adapters, estimates, plan)}")
     if other_cores > MOST_OTHER_CORES * available_cores():
-        note(
-            f"dlb: other processes use {other_cores:.1f} of {available_cores()} cores: this takes longer, and "
-            "times and ratios are not a quiet machine's"
-        )
+        times = "this takes longer, and times and ratios are not a quiet machine's"
+        if threads_wait(request.threads * request.workers, other_cores, available_cores()):
+            times = (
+                "threads wait for cores, so no ratio is settled; wait, or measure with --threads 1"
+            )
+        note(f"dlb: other processes use {other_cores:.1f} of {available_cores()} cores: {times}")
     with run_reporter(adapters, estimates, plan, quiet=as_json) as reporter:
         outcome = run(request, reporter, key=key)
         if not as_json:

@@ -10,9 +10,10 @@ import msgspec
 
 from dlb_measure.comparison import figures_by_round
 from dlb_measure.ratios import Ratio, Word, ratio_unpaired, word_for
+from dlb_measure.results.compared import oversubscribed
 from dlb_measure.results.measurement import Cell, Measurement
 
-__all__ = ["Pair", "differences", "other_machine", "pairs"]
+__all__ = ["Pair", "differences", "other_machine", "pairs", "word_between"]
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,19 @@ def pairs(first: Measurement, second: Measurement) -> list[Pair]:
             found.append(Pair(other, place, None, None))
             continue
         ratio = ratio_unpaired(times, before)
-        word = word_for(ratio, max(first.margin, second.margin))
-        found.append(Pair(other, place, ratio, word))
+        found.append(
+            Pair(other, place, ratio, word_between(ratio, (first, other), (second, place)))
+        )
     return found
+
+
+def word_between(
+    ratio: Ratio, first: tuple[Measurement, int], second: tuple[Measurement, int]
+) -> Word:
+    """The word for a ratio of cells of two measurements."""
+    if oversubscribed(*first) or oversubscribed(*second):
+        return "unclear"
+    return word_for(ratio, max(first[0].margin, second[0].margin))
 
 
 def other_machine(first: Measurement, second: Measurement) -> Iterator[str]:
@@ -68,6 +79,9 @@ def differences(first: Measurement, second: Measurement) -> Iterator[str]:
         one, other = (each.get(fact) for each in states)
         if one != other:
             yield f"{fact}: {one}, {other}"
+    for side in (first, second):
+        if any(oversubscribed(side, place) for place in range(len(side.cells))):
+            yield f"{side.name}: threads waited for cores that other work used"
     if first.core != second.core:
         yield f"dlb: {first.core.get('version')}, {second.core.get('version')}, or its commit"
     for cell in second.cells:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,18 @@ from dlb.proof.certificate import with_variant
 from dlb_measure.comparison import Compared, compare
 from dlb_measure.results.measurement import Measurement
 
-__all__ = ["batches_differ", "cell_names", "compared_cells", "find_cell", "framework_names"]
+__all__ = [
+    "batches_differ",
+    "cell_names",
+    "compared_cells",
+    "find_cell",
+    "framework_names",
+    "oversubscribed",
+    "threads_wait",
+]
+
+#: From so many missing cores on, some thread waits for a core in most steps, and their median shows it.
+MISSING_CORES = 0.5
 
 
 @dataclass(frozen=True)
@@ -31,7 +43,8 @@ def batches_differ(measurement: Measurement) -> bool:
 def compared_cells(measurement: Measurement, baseline: int = 0) -> list[Compared]:
     """Every cell next to the baseline, a cell's place.
 
-    ``seconds`` is always a step's. The ratio is that of steps, or of samples where batch sizes differ.
+    ``seconds`` is always a step's. The ratio is that of steps, or of samples where batch sizes differ. Its word
+    is ``unclear`` where cores were oversubscribed.
     """
     sizes = [cell.options.batch_size for cell in measurement.cells]
     if not batches_differ(measurement):
@@ -53,10 +66,39 @@ def compared_cells(measurement: Measurement, baseline: int = 0) -> list[Compared
         pilot=measurement.pilot,
         confidence=measurement.confidence,
     )
+    crowded = [oversubscribed(measurement, cell) for cell in range(len(sizes))]
     return [
-        each if each.seconds is None else replace(each, seconds=each.seconds * sizes[each.cell])
+        replace(
+            each,
+            seconds=None if each.seconds is None else each.seconds * sizes[each.cell],
+            word="unclear" if each.word and waited else each.word,
+            oversubscribed=bool(each.word) and waited,
+        )
         for each in compared
+        for waited in [crowded[each.cell] or crowded[baseline]]
     ]
+
+
+def threads_wait(threads: int, other_cores: float, cores: float) -> bool:
+    """Whether a step waits for cores that other work has.
+
+    The threads of a step wait for the slowest of them: how much longer it takes depends on the framework, and a
+    ratio does not cancel it. A single thread takes longer by its share of a core, as any other single one.
+    """
+    return threads > 1 and threads + other_cores >= cores + MISSING_CORES
+
+
+def oversubscribed(measurement: Measurement, cell: int) -> bool:
+    """Whether threads waited for cores that other work had, in most of a cell's trials that count."""
+    options, cores = measurement.cells[cell].options, measurement.machine.get("available_cores")
+    known = cores if isinstance(cores, int) else math.inf
+    threads = options.threads * options.workers
+    waited = {
+        trial.round: trial.disturbed and threads_wait(threads, trial.other_cores, known)
+        for trial in measurement.trials
+        if trial.cell == cell and not trial.again and trial.median is not None
+    }
+    return 2 * sum(waited.values()) > len(waited)
 
 
 def find_cell(measurement: Measurement, name: str) -> int:

@@ -226,7 +226,11 @@ def measurement_lines(measurement: Measurement) -> list[str]:
                 f"{adapter}, round {trial.round + 1}: {', '.join(wrong) or 'no check'}: not proven"
             )
     if measurement.ended == "budget":
-        widths = [each.ratio.width for each in compared_cells(measurement) if each.ratio]
+        widths = [
+            math.inf if each.oversubscribed else each.ratio.width
+            for each in compared_cells(measurement)
+            if each.ratio
+        ]
         known = bool(widths) and math.isfinite(max(widths))
         within = f": ratios are known to within {max(widths):.1%}" if known else ""
         lines.append(
