@@ -279,6 +279,14 @@ def test_the_python_range_of_both_packages(checkout: Path) -> None:
     assert plan.python == f">=3.6,=={sys.version_info.major}.{sys.version_info.minor}.*"
 
 
+def test_of_two_lower_ends_the_higher_one_is_said(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "_requires_python", lambda folder: ">=3.6,>=3.10,<3.14")
+    plan = sources.plan("mini", source=checkout, python=None, constraint=None)
+    assert plan.python == ">=3.10,<3.14"
+
+
 def test_read_only_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid() == 0:
         # Nothing is read-only to root; /proc takes no folder from anyone.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -93,10 +94,11 @@ def plan(name: str, *, source: Path | None, python: str | None, constraint: Path
     build_constraints = _optional_file(source, "build-constraints.txt")
     if constraint is not None:
         constraints.append(constraint)
-    ranges = dict.fromkeys(
-        part.requires_python for part in (worker, adapter) if part.requires_python
-    )
-    python_range = ",".join(dict.fromkeys(",".join(ranges).split(","))) or _ANY_PYTHON
+    ranges = ",".join(part.requires_python or "" for part in (worker, adapter)).split(",")
+    floors = {each for each in ranges if re.fullmatch(r">=3\.\d+", each)}
+    lower = sorted(floors, key=lambda each: int(each[4:]))[:-1]  # the highest holds
+    kept = dict.fromkeys(each for each in ranges if each and each not in lower)
+    python_range = ",".join(kept) or _ANY_PYTHON
     digest = hashlib.sha256()
     for part in (worker, adapter):
         digest.update(f"{part.requirement if not part.files else ''}\0".encode())
