@@ -199,6 +199,11 @@ def test_a_wrong_field_is_named_with_its_line(tmp_path: Path, written: bool) -> 
         ('type = "flatten"', 'type = "relu"', "line 20: layer 'fc1' (linear) cannot take"),
         ('name = "mlp"', "name = 3", "wrong.toml, line 1: not a workload: name: expected `str`"),
         ("momentum = 0.9", 'momentum = 0.9\n"a.b" = """\n\n"""', "line 15: not a workload"),
+        (
+            "shape = [1, 28, 28]",
+            "shape = 28",
+            "expected `array`, got `int`; write a number for each axis",
+        ),
         ("epochs = 1", "epochs = [\n1,\n2]", "line 4: not a workload: epochs: expected `int`"),
         ("batch_size = 64\n", "", "wrong.toml: not a workload: missing field 'batch_size'"),
         ("learning_rate = 0.05\n", "", "line 11: not a workload: optimizer: missing field"),

@@ -110,6 +110,8 @@ def _explain(message: str, document: Any, form: type) -> tuple[str, list[str | i
         place.append(key)
     place += re.findall(r"unknown field `(.*)`", text)
     said = _in_words(text, _choose(kind, document))
+    if said.startswith("expected `array`, got `int`"):
+        said += f"; write a number for each axis, such as [{document}, {document}]"
     return ": ".join([*filter(None, [".".join(names)]), said]), place
 
 
