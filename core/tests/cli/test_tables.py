@@ -39,6 +39,15 @@ def test_checks_that_lack_the_same_feature_share_a_line(
     )
 
 
+def test_adapters_of_which_the_same_is_said_share_a_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reason = Finding(cause=FeatureMissing(feature="masks", because=("drop",)))
+    skipped = [Check.of("update", name).not_run(reason) for name in ("torch", "tf")]
+    (line,) = [line for line in shown(capsys, *skipped) if "checks not run" in line]
+    assert line.startswith("torch, tf: 1 checks not run, since ")
+
+
 def test_what_failed_is_a_line_with_the_layer(capsys: pytest.CaptureFixture[str]) -> None:
     layer = LayerFacts(name="fc", kind="linear", attributes={"bias": True}, built="Linear(3, 2)")
     failed = CheckResult(

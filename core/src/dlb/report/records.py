@@ -199,12 +199,13 @@ def further_lines(certificate: Certificate) -> Iterator[str]:
 def _not_passed_lines(
     certificate: Certificate, failed_ones: Set[tuple[str, str]] | None
 ) -> Iterator[str]:
-    """A line for each check that failed or was not run; one line for all that lack the same feature.
+    """A line for each check that failed or was not run; one line for all that say the same.
 
     Args:
         failed_ones: of those that failed, adapter and check of these; None for all.
     """
     lacking: dict[tuple[str, str], list[str]] = {}
+    titles: dict[str, list[str]] = {}
     for result in certificate.checks:
         title, text = certificate.title(result.adapter), describe(result)
         folded = failed_ones is not None and (result.adapter, result.check) not in failed_ones
@@ -216,10 +217,12 @@ def _not_passed_lines(
         failed = result.worst is not None and result.verdict == "failed" and _is_past(result)
         worst = [f"worst: {result.worst.tensor}"] if failed and result.worst else []
         parts = [part for part in (result.verdict, *worst, text) if part]
-        yield f"{title}, {result.check}: {'; '.join(parts)}"
+        titles.setdefault(f", {result.check}: {'; '.join(parts)}", []).append(title)
     for (title, text), checks in lacking.items():
-        names = "; ".join(checks)
-        yield f"{title}: {len(checks)} checks not run, since {text}: {names}"
+        line = f": {len(checks)} checks not run, since {text}: {'; '.join(checks)}"
+        titles.setdefault(line, []).append(title)
+    for line, alike in titles.items():
+        yield f"{', '.join(alike)}{line}"
 
 
 def _fact_lines(certificate: Certificate) -> Iterator[str]:
