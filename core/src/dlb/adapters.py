@@ -109,7 +109,9 @@ def find_adapters(
                 "adapter",
                 name,
                 {*environments.KNOWN, *environments.also_known(), *available},
-                f"an adapter by others is installed with: dlb env create {name} --from DIR",
+                f"write {' '.join(f'--on {each}' for each in name.split(','))}"
+                if "," in name
+                else f"an adapter by others is installed with: dlb env create {name} --from DIR",
             )
     if provision:
         elsewhere = [
