@@ -214,6 +214,7 @@ JPEG = encoded(
 def test_a_corrupt_image_is_named(tmp_path: Path, content: bytes) -> None:
     put(tmp_path, {f"a/{n:02}.jpg": JPEG for n in range(20)})
     put(tmp_path, {"a/05.jpg": content})
+    (tmp_path / "b").mkdir()
     source = open_split(of(tmp_path), "train")
     assert source.read(np.array([4])).shape == (1, *SHAPE)
     with pytest.raises(
@@ -347,9 +348,18 @@ def test_imagenet_is_found_by_name_or_as_folders(
     imagenet(tmp_path / "data" / "imagenet")
     monkeypatch.setenv("DLB_DATA_DIR", str(tmp_path / "data"))
     assert open_split(workload, "train").count == 6
-    names = ("train/n1/a.JPEG", "val/n1/b.JPEG", "test/c.JPEG")
+    names = ("train/n1/a.JPEG", "train/n2/b.JPEG", "val/n1/c.JPEG", "val/n2/d.JPEG", "test/e.JPEG")
     unpacked = put(tmp_path / "unpacked", {name: image_at(1) for name in names})
-    assert open_split(of(unpacked, "imagenet"), "test").count == 1
+    assert open_split(of(unpacked, "imagenet"), "test").count == 2
+
+
+def test_one_class_alone_is_refused_and_the_classes_are_counted(tmp_path: Path) -> None:
+    put(tmp_path, {f"images/{n % 2}/{n}.png": image_at(n) for n in range(20)})
+    with pytest.raises(
+        DataError, match=r"one sub-folder, images, .* of one class of 3; data.path must name"
+    ):
+        open_split(of(tmp_path), "train")
+    assert "20 images of 2 of 3 classes" in open_split(of(tmp_path / "images"), "train").where
 
 
 def evil_members() -> dict[str, Any]:

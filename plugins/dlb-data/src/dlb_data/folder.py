@@ -57,8 +57,15 @@ def read_folder(
     if not paths:
         raise DataError(f"{folder}: holds no images; known are {', '.join(ENDINGS)}")
     files = [ImageFile(folder / path) for path in paths]
-    where = f"{folder} ({len(files):,} images, SHA-256 of their names and sizes {digest})"
-    return image_source(files, np.array(labels, np.int64), signature, where)
+    of = f"{len(files):,} images of {len(names)} of {signature.classes} classes"
+    where = f"{folder} ({of}, SHA-256 of their names and sizes {digest})"
+    source = image_source(files, np.array(labels, np.int64), signature, where)
+    if len(names) == 1 < signature.classes:
+        raise DataError(
+            f"{folder}: has one sub-folder, {names[0]}, so all images are of one class of {signature.classes}; "
+            "data.path must name the folder that has a sub-folder for each class"
+        )
+    return source
 
 
 def _list_images(
