@@ -63,7 +63,10 @@ def show_record(path: Path, as_json: bool) -> None:
 def show_workload(name: str, changes: tuple[str, ...], reading: Reading, as_json: bool) -> None:
     """Show the layers of a workload, with shapes and parameters, and the work of a step."""
     from dlb.catalogue import load_with_file
+    from dlb.data.own import own_kinds
+    from dlb.errors import RequestError
     from dlb.report.common import shortened
+    from dlb.samples import open_split
     from dlb_graph.workload import (
         Augmentation,
         infer_shapes,
@@ -115,7 +118,7 @@ def show_workload(name: str, changes: tuple[str, ...], reading: Reading, as_json
     print_table(
         ["layer", "type", "inputs", "output", "parameters", "multiply-adds", "attributes"],
         rows,
-        f"{shown.name}: {shown.title}",
+        f"{shown.name}: {shown.title}" if shown.title else shown.name,
         right=["parameters", "multiply-adds"],
     )
     running = f", {states:,} running statistics" if states else ""
@@ -134,3 +137,8 @@ def show_workload(name: str, changes: tuple[str, ...], reading: Reading, as_json
     )
     if shown.source:
         echo(f"source: {shown.source}")
+    try:
+        if shown.data.path or shown.data.name in own_kinds():
+            echo(f"samples: {open_split(shown, 'train').where}")
+    except RequestError as error:
+        echo(f"cannot be trained yet: {error}")
