@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlb.cli.options import OUT
+from dlb.cli.options import ANSWERED, OUT, with_options
 from dlb.cli.output import (
+    Detail,
     Group,
+    detail,
     echo,
     interrupted,
     json_option,
     note,
+    print_answer,
     print_json,
     print_table,
     show_rows,
@@ -125,7 +128,7 @@ def show_command(name: str, form: str, as_json: bool) -> None:
 )
 @OUT
 @_FORM
-@json_option
+@with_options(ANSWERED)
 def run_command(
     name: str,
     adapters: tuple[str, ...],
@@ -192,6 +195,10 @@ def run_command(
         return run_groups(matrices, [one for each in estimates for one in each], plan)
 
     result = run_study(study, path, planned, sweep)
+    records = [record for each in result.sweeps for record in each.records]
+    proven = sum(record is not None and record.proof == "proven" for record in records)
+    known = [each.ours for each in result.ours if each.ours and each.ours.value is not None]
+    answer = f"{proven} of {len(records)} cells proven; {len(known)} of {len(result.ours)} numbers found."
     if as_json:
         ours = [
             {
@@ -208,6 +215,7 @@ def run_command(
         ]
         print_json(
             {
+                "answer": answer,
                 "study": study.name,
                 "tables": _tables_document(result.tables),
                 "ours": ours,
@@ -220,12 +228,13 @@ def run_command(
             }
         )
     else:
-        known = [each.ours for each in result.ours if each.ours and each.ours.value is not None]
         footnotes = [_RECKONED] if any(each.estimated for each in known) else []
         if any(each.low is not None for each in known):
             footnotes.append(_INTERVALS)
         _show(form, study, result.tables, result.reasons, footnotes)
         note(f"Sweep: sweeps/{result.sweeps[0].sweep.name}.json")
+        if form == "table" or detail() == Detail.ANSWER:  # other forms are a document
+            print_answer(answer)
     if result.interrupted:
         return interrupted("the same command goes on with what has ended")
     return 0 if result.passed else 1
