@@ -21,8 +21,8 @@ from dlb.provenance import available_cores
 from dlb.record import StoredRecord
 from dlb.request import Request
 from dlb_graph.workload import Model, infer_shapes, multiply_adds, parameter_shapes, workload_hash
-from dlb_measure.measure import TRIAL_SECONDS, TRIAL_STEPS
-from dlb_measure.plan import Plan
+from dlb_measure.measure import TRIAL_SECONDS
+from dlb_measure.plan import TRIAL_STEPS, Plan
 from dlb_measure.steady import WARMUP_SECONDS
 
 __all__ = ["Estimate", "estimate", "total_seconds"]
@@ -110,7 +110,7 @@ def _estimate(
     else:
         step, start = _computed_step(request), START_SECONDS
     proof = (
-        0.0 if kept or request.proven else PROOF_SECONDS + _proof_passes(request) / _float64_rate()
+        0.0 if kept or request.proven else PROOF_SECONDS + _proof_passes(request) / _rate("float64")
     )
     run = start * (1 if kept else 2) + proof + request.steps * step + RUN_SECONDS
     trial_steps = 0
@@ -172,7 +172,7 @@ def _computed_step(request: Request) -> float:
     work = PASSES * _work(request.workload.model) * request.batch_size
     # Threads that share a core are no faster; of many, each step waits for the last.
     cores = min(request.threads * request.workers, available_cores())
-    return max(1e-4, work / (LAYER_SHARE * _float32_rate() * cores))
+    return max(1e-4, work / (LAYER_SHARE * _rate("float32") * cores))
 
 
 def _proof_passes(request: Request) -> float:
@@ -210,15 +210,6 @@ def _parameters(model: Model) -> int:
 
 
 @cache
-def _float32_rate() -> float:
-    return _rate("float32")
-
-
-@cache
-def _float64_rate() -> float:
-    return _rate("float64")
-
-
 def _rate(dtype: str) -> float:
     """Multiply-adds a second of a matrix product on one core."""
     import numpy as np

@@ -36,7 +36,7 @@ from dlb_graph.workload import workload_hash
 from dlb_graph.workload.work import step_work
 from dlb_measure.comparison import pilot_ratios
 from dlb_measure.peaks import measure_peaks
-from dlb_measure.plan import Order, Plan, SteadyRule
+from dlb_measure.plan import TRIAL_STEPS, Order, Plan, SteadyRule
 from dlb_measure.results import measurement as results
 from dlb_measure.results.compared import compared_cells
 from dlb_measure.results.measurement import Cell, Ended, Measurement, TrialResult
@@ -52,12 +52,12 @@ from dlb_measure.stopping import affordable_rounds, looks, rounds_needed
 from dlb_measure.turns import Turns
 from dlb_worker.contract import PRECISION
 
-__all__ = ["measure", "measure_cells", "quick_request", "ready_cells"]
+__all__ = ["measure_cells", "quick_request", "ready_cells"]
 
 #: Groups of checks that are about a trial's own model.
 TRIAL_GROUPS: frozenset[CheckGroup] = frozenset(("weights", "float32", "audit"))
-#: A trial has the steps of so many seconds, and so many steps at least, but no more than the run.
-TRIAL_SECONDS, TRIAL_STEPS = 2.0, 30
+#: A trial has the steps of so many seconds, but no more than the run.
+TRIAL_SECONDS = 2.0
 #: Trials that alternate take blocks of so many seconds, of the fastest; but so many blocks at least.
 BLOCK_SECONDS, FEWEST_BLOCKS = 0.05, 30
 #: But of so many steps at least, of which the first, whose caches are cold, does not count.
@@ -80,11 +80,6 @@ def quick_request(request: Request, kept: bool) -> Request:
     short = replace(request, steps=steps, warmup=min(request.warmup, steps // 6), command="quick")
     short = replace(short, trial_draws=QUICK_DRAWS)
     return short if kept else replace(short, groups=TRIAL_GROUPS, proven=True)
-
-
-def measure(request: Request, outcome: Outcome, plan: Plan, reporter: Reporter) -> Measurement:
-    """Time every adapter of a request, in rounds of fresh processes; see :func:`ready_cells`."""
-    return measure_cells(ready_cells(request, outcome), plan, reporter)
 
 
 def ready_cells(request: Request, outcome: Outcome) -> list[tuple[Request, Record]]:

@@ -10,7 +10,10 @@ from dlb_graph.arguments import check_values
 from dlb_graph.errors import FieldError
 from dlb_measure.stopping import PILOT_ROUNDS
 
-__all__ = ["Order", "Plan", "SteadyRule", "Until"]
+__all__ = ["TRIAL_STEPS", "Order", "Plan", "SteadyRule", "Until"]
+
+#: A trial has so many steps at least, but no more than the run.
+TRIAL_STEPS = 30
 
 #: ``interleaved``: rounds of all cells. ``alternating``: rounds whose trials are alive side by side, and take
 #: blocks of steps in turns. ``isolated``: all trials of a cell, then those of the next.

@@ -10,7 +10,7 @@ without doing anything obviously wrong (ASPLOS 2009) for what is drawn anew in e
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dlb_measure.plan import Order
@@ -66,7 +66,7 @@ def rounds(
         for trials in planned:
             yield from trials
         return
-    for cell in _shuffled(range(cells), random.Random(f"{seed} cells")):
+    for cell in random.Random(f"{seed} cells").sample(range(cells), cells):
         for trials in planned:
             yield from (trial for trial in trials if trial.cell == cell)
 
@@ -74,14 +74,10 @@ def rounds(
 def _round(cells: int, seed: int, number: int, twice: bool) -> list[Trial]:
     generator = random.Random(f"{seed} {number}")
     again = generator.randrange(cells)
-    places = [*range(cells), again] if twice else range(cells)
+    places = [*range(cells), again] if twice else list(range(cells))
     trials, met = [], set()
-    for cell in _shuffled(places, generator):
+    for cell in generator.sample(places, len(places)):
         hash_seed, padding = generator.randrange(1 << 32), generator.randrange(_PADDING)
         trials.append(Trial(number, cell, cell in met, hash_seed, padding))
         met.add(cell)
     return trials
-
-
-def _shuffled(places: Sequence[int], generator: random.Random) -> list[int]:
-    return generator.sample(list(places), len(places))

@@ -199,6 +199,7 @@ def test_results_are_compared(dlb: Dlb) -> None:
         ((), "one or two results"),
         (("a", "b", "c"), "one or two results"),
         (("nowhere",), "nowhere"),
+        (("a.onnx", "b.onnx"), "ONNX files are compared by: dlb diff"),
         (("a.json", "b.json", "--baseline", "torch"), "about one measurement"),
         (("a.json", "--fail-slower", "x"), "--fail-slower x"),
     ],

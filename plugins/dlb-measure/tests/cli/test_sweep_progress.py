@@ -149,6 +149,9 @@ def test_a_trial_that_did_not_start_is_not_measured_and_takes_no_proof_away() ->
         line.endswith("not measured: worker 0 never reported within 60 s")
         for line in measurement_lines(measurement)
     )
+    assert any(
+        line.startswith("Only 20 steps of each process") for line in measurement_lines(measurement)
+    )
     wrong = msgspec.structs.replace(lost[0], checks={"weights float32": "failed"})
     measurement = msgspec.structs.replace(measurement, trials=(*good, wrong))
     assert [row[-1] for row in measurement_table(measurement).rows] == ["proven", "unproven"]

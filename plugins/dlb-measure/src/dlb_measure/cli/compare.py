@@ -67,6 +67,8 @@ def _read(path: Path) -> Measurement:
     from dlb.errors import RecordError, RequestError
     from dlb_measure.results.measurement import latest
 
+    if path.suffix == ".onnx":
+        raise RequestError("not a measurement; ONNX files are compared by: dlb diff", path=path)
     try:
         return latest(path)
     except RecordError as error:

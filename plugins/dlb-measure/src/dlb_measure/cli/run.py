@@ -85,8 +85,9 @@ def _run_and_measure(
     from dlb_measure.cli.measurements import print_measurement
     from dlb_measure.cli.run_progress import plan_line, run_reporter
     from dlb_measure.estimate import estimate
-    from dlb_measure.measure import measure, quick_request
+    from dlb_measure.measure import measure_cells, quick_request, ready_cells
     from dlb_measure.results.compared import threads_wait
+    from dlb_measure.tables.measurements import few_steps
 
     if request.out is not None:
         check_folder(request.out)
@@ -105,6 +106,8 @@ def _run_and_measure(
                 "threads wait for cores, so no ratio is settled; wait, or measure with --threads 1"
             )
         note(f"dlb: other processes use {other_cores:.1f} of {available_cores()} cores: {times}")
+    for line in () if plan is None else few_steps(plan.trial_steps or request.steps):
+        note(f"dlb: {line}")
     with run_reporter(adapters, estimates, plan, quiet=as_json) as reporter:
         outcome = run(request, reporter, key=key)
         if not as_json:
@@ -112,7 +115,7 @@ def _run_and_measure(
                 print_outcome(outcome)
         ran = any(each.timing is not None for each in outcome.records if each.failure is None)
         if plan is not None and ran and not outcome.interrupted:
-            outcome.measurement = measure(request, outcome, plan, reporter)
+            outcome.measurement = measure_cells(ready_cells(request, outcome), plan, reporter)
     if outcome.measurement is not None and not as_json:
         print_measurement(outcome.measurement)
     return outcome

@@ -32,6 +32,7 @@ __all__ = [
     "Cell",
     "Ended",
     "Measurement",
+    "Part",
     "Peak",
     "TrialResult",
     "find_unfinished",
@@ -50,11 +51,11 @@ Form = TypeVar("Form")
 Ended = Literal["", "rounds", "precision", "settled", "budget", "interrupted"]
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base class: immutable; unknown fields are rejected."""
 
 
-class Cell(_Part, frozen=True, kw_only=True):
+class Cell(Part, frozen=True, kw_only=True):
     """What is measured: a workload on an adapter with its options.
 
     Attributes:
@@ -85,7 +86,7 @@ class Cell(_Part, frozen=True, kw_only=True):
         return self.options.variant.get(PRECISION, self.options.dtype)
 
 
-class Peak(_Part, frozen=True, kw_only=True):
+class Peak(Part, frozen=True, kw_only=True):
     """What this machine does at most, by a large matrix product and a large copy of one adapter.
 
     Attributes:
@@ -111,7 +112,7 @@ class Peak(_Part, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class TrialResult(_Part, frozen=True, kw_only=True):
+class TrialResult(Part, frozen=True, kw_only=True):
     """One trial: a fresh process that trained a new model.
 
     Attributes:
@@ -187,7 +188,7 @@ class TrialResult(_Part, frozen=True, kw_only=True):
         return set(self.checks.values()) != {"passed"}
 
 
-class Measurement(Shown, _Part, frozen=True, kw_only=True):
+class Measurement(Shown, Part, frozen=True, kw_only=True):
     """A measurement.
 
     Attributes:

@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from dlb import documents
 from dlb.errors import RequestError
 from dlb.failure import Failure
 from dlb_measure.results import measurement as measurements
-from dlb_measure.results.measurement import Measurement
+from dlb_measure.results.measurement import Measurement, Part
 
 __all__ = [
     "FORMAT",
@@ -34,11 +32,7 @@ __all__ = [
 FORMAT = 1
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base class: immutable; unknown fields are rejected."""
-
-
-class CellState(_Part, frozen=True, kw_only=True):
+class CellState(Part, frozen=True, kw_only=True):
     """One cell of a sweep.
 
     Attributes:
@@ -62,7 +56,7 @@ class CellState(_Part, frozen=True, kw_only=True):
         return bool(self.record) or self.failure is not None
 
 
-class Sweep(_Part, frozen=True, kw_only=True):
+class Sweep(Part, frozen=True, kw_only=True):
     """A sweep.
 
     Attributes:

@@ -11,6 +11,7 @@ from dlb.proof.checks.audit import AUDIT_RARE, chance
 from dlb.report.answers import Answer
 from dlb.report.table import Table
 from dlb_measure.comparison import Compared, figures_by_round, own_ratio
+from dlb_measure.plan import TRIAL_STEPS
 from dlb_measure.ratios import Ratio, spread
 from dlb_measure.results.compared import batches_differ, cell_names, compared_cells
 from dlb_measure.results.measurement import Measurement, TrialResult
@@ -19,6 +20,7 @@ from dlb_worker.contract import PHASES
 
 __all__ = [
     "counted_rounds",
+    "few_steps",
     "interval_text",
     "measurement_answer",
     "measurement_lines",
@@ -112,7 +114,10 @@ def phases_table(measurement: Measurement) -> Table:
             row.append(_middle([each / steps for each in joules if each is not None], 2))
         rows.append(row)
     columns += ["joules a step"] if energy else []
-    return Table(columns, rows, "Phases and resources, medians of processes", right=columns[1:])
+    title = "Phases and resources, medians of processes"
+    if any(trial.phases for trial in measurement.trials):
+        title += "; forward, backward and update are timed apart and do not add up to a step"
+    return Table(columns, rows, title, right=columns[1:])
 
 
 def _seen(trial: TrialResult, name: str) -> Any:
@@ -189,6 +194,16 @@ def _audited(measurement: Measurement) -> list[str]:
     ]
 
 
+def few_steps(steps: int) -> list[str]:
+    """A line if a trial has too few steps."""
+    if steps >= TRIAL_STEPS:
+        return []
+    return [
+        f"Only {steps} steps of each process are timed, which says little: time {TRIAL_STEPS} or more, such as "
+        "with --steps 200"
+    ]
+
+
 def measurement_lines(measurement: Measurement) -> list[str]:
     """What a reader must know of the trials."""
     lines = []
@@ -209,6 +224,7 @@ def measurement_lines(measurement: Measurement) -> list[str]:
             "included; of each cell and round the last counts"
         )
     lines += _audited(measurement)
+    lines += few_steps(min(cell.options.steps for cell in measurement.cells))
     unknown = {
         f"{measurement.cells[trial.cell].adapter}: {trial.phases_unknown}"
         for trial in measurement.trials

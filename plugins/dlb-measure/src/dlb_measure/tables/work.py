@@ -67,8 +67,8 @@ def work_lines(measurement: Measurement) -> list[str]:
     ]
     used = _once(peak for work in found for peak in (work.product, work.copy))
     lines += [
-        f"Other processes used {each.other_cores:.1f} cores while the peak{_where(each)} was measured, so it "
-        "may be too low"
+        f"Other processes used {each.other_cores:.1f} cores while {each.adapter} measured the peak"
+        f"{_where(each)}, so it may be too low"
         for each in used
         if each.other_cores > OTHER_CORES
     ]
