@@ -38,6 +38,8 @@ def test_a_study_prints_published_numbers_and_ours(dlb: Dlb) -> None:
     assert "Fortran" in again.out and "?: read off a plot" in again.out and "Empty: " in again.out
     typeset = dlb(*command, "--format", "markdown")
     assert typeset.status == 0 and typeset.out.startswith("# ")
+    short = dlb(*command, "-q")
+    assert short.out == f"{told['answer']}\n" and "2 of 2 cells proven" in short.out
     assert "here, 2, training\\_s" in typeset.out and "- ?: read off a plot" in typeset.out
 
 
