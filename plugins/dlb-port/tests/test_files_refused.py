@@ -99,7 +99,10 @@ def test_the_one_document(verify):
 def test_how_much_is_shown(verify):
     assert verify(model(), None, "-q") == (0, "a.onnx and b.onnx: proven\n", "")
     other = model(weights={"w": W + np.float32(1e-6)})
-    assert verify(model(), other, "--quiet") == (1, "a.onnx and b.onnx: deviates\n", "")
+    status, out, err = verify(model(), other, "--quiet")
+    first, answer = out.splitlines()
+    assert (status, answer, err) == (1, "a.onnx and b.onnx: deviates", "")
+    assert first.startswith("b.onnx differs first in weights: 16 of 16 elements of 'w'")
     _, plain, _ = verify(model(), other)
     _, more, _ = verify(model(), other, "-v")
     assert "forward float64: failed" not in plain and "forward float64: failed" in more

@@ -8,6 +8,10 @@ import pytest
 from onnx import TensorProto, numpy_helper
 from test_files_proof import GRAPHS, W, compare, of  # noqa: F401
 
+from dlb.proof.explain import explain
+from dlb.proof.rounding import to_bfloat16
+from dlb.report.explanations import explanation_lines
+from dlb.report.records import certificate_table
 from dlb.report.sentences import describe
 from dlb_graph.comparing.read_facts import NarrowValues
 from dlb_port.findings.files import Float16Model
@@ -44,7 +48,39 @@ def test_a_file_in_float16_is_the_same_model(compare, network, swapped) -> None:
     assert causes and all(isinstance(cause, Float16Model) for cause in causes)
     assert causes[0].file == ("a.onnx" if swapped else "b.onnx")
     assert 1e-5 < causes[0].distance < 1e-2
-    assert "the same model in float16: each of" in describe(failed[0])
+    assert "the same model in float16: " in describe(failed[0])
+    (line,) = explanation_lines(certificate, short=True)
+    assert line.startswith("b.onnx differs by rounding") and not explain(certificate)
+    cells = [row[2] for row in certificate_table(certificate).rows]
+    assert not any("failed" in each for each in cells) and "by rounding" in cells[0]
+
+
+ROUNDED = {
+    "float16": lambda array: array.astype(np.float16).astype(np.float32),
+    "bfloat16": to_bfloat16,
+}
+
+
+@pytest.mark.parametrize("weights", [1, None])
+@pytest.mark.parametrize("kind", ROUNDED)
+def test_weights_rounded_and_stored_in_float32_are_said_to_be_that(compare, kind, weights) -> None:  # noqa: F811
+    """One weight, or all."""
+    rounded = onnx.ModelProto()
+    rounded.CopyFrom(GRAPHS["lenet"])
+    real = [each for each in rounded.graph.initializer if each.data_type == TensorProto.FLOAT]
+    for tensor in real[:weights]:
+        array = ROUNDED[kind](numpy_helper.to_array(tensor))
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    certificate = compare(GRAPHS["lenet"], rounded)
+    assert certificate.status("b.onnx") == f"the same model in {kind}"
+    (line,) = explanation_lines(certificate, short=True)
+    count = "1 weight is that" if weights else f"{len(real)} weights are those"
+    assert f"{count} of 'a.onnx' rounded to {kind}, stored in a wider type" in line
+    largest = max(real, key=lambda each: numpy_helper.to_array(each).size)
+    array = numpy_helper.to_array(largest).copy()
+    array.flat[-1] += np.float32(1)
+    largest.CopyFrom(numpy_helper.from_array(array, largest.name))
+    assert compare(GRAPHS["lenet"], rounded).status("b.onnx") == "deviates"
 
 
 @pytest.mark.parametrize("network", NETWORKS)

@@ -98,8 +98,10 @@ def print_certificate(
         echo(line)
     if certificate.divergences and not lines:
         show_table(divergences_table(certificate))
-    for line in (*further_lines(certificate), *explanation_lines(certificate)):
+    for line in further_lines(certificate):
         echo(line)
+    for line in explanation_lines(certificate, short=detail() == Detail.ANSWER):
+        say(line)
 
 
 def print_record(record: Record) -> None:

@@ -82,6 +82,7 @@ ProofStatus = Literal[
     "diverged",
     "deviates within float32 constants",
     "the same model in float16",
+    "the same model in bfloat16",
     "the same model, quantised",
     "within rounding",
 ]
@@ -90,6 +91,7 @@ ProofStatus = Literal[
 _ROUNDED_STATUS: Mapping[str, ProofStatus] = {
     "float32_constant": "deviates within float32 constants",
     "float16_model": "the same model in float16",
+    "bfloat16_model": "the same model in bfloat16",
     "quantised_model": "the same model, quantised",
     "rounded_constants": "within rounding",
     "computes_in_float32": "within rounding",
@@ -282,24 +284,17 @@ class Certificate(Shown, msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         """The outcome for one adapter.
 
         ``deviates`` if a check failed; apart from that, if one rounding to another type explains every
-        failed check: ``deviates within float32 constants`` of a framework, and ``the same model in
-        float16``; ``within rounding`` of two files with constants that were rounded at different steps.
+        failed check (:meth:`rounding`): ``deviates within float32 constants`` of a framework, ``the same model
+        in float16``, ``within rounding`` of two files with constants that were rounded at different steps.
         ``diverged`` if the workload computes NaN or infinity, up to which every check passed.
         ``unproven`` if a check was not run, if there are no checks, if a group was left out, or if the run
         failed. ``within rounding`` if all checks passed of a port that ran in float32 only, of a variant
         that rounds more than its dtype, or with something rounded in order to compare, such as values that a
         file rounds to a narrower type. Otherwise ``proven``.
         """
-        codes = [
-            (result.verdict, {code_of(finding.cause) for finding in result.findings})
-            for result in self.results_of(adapter)
-        ]
-        failed = [own for verdict, own in codes if verdict == "failed"]
-        if failed:
-            explained = (
-                word for code, word in _ROUNDED_STATUS.items() if all(code in own for own in failed)
-            )
-            return next(explained, "deviates")
+        if any(result.verdict == "failed" for result in self.results_of(adapter)):
+            finding = self.rounding(adapter)
+            return _ROUNDED_STATUS[code_of(finding.cause)] if finding else "deviates"
         if adapter in self.diverged:
             return "diverged"
         if not self.passed(adapter) or self.left_out:
@@ -310,6 +305,19 @@ class Certificate(Shown, msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         if rounds_more or "float32_only" in self.inapplicable.values():
             return "within rounding"
         return "proven"
+
+    def rounding(self, adapter: str) -> Finding | None:
+        """What the first check that failed found of the one rounding that explains all that failed."""
+        own = (result for result in self.results_of(adapter) if result.verdict == "failed")
+        failed = [{code_of(each.cause): each for each in result.findings[::-1]} for result in own]
+        codes = (
+            code for code in _ROUNDED_STATUS if failed and all(code in each for each in failed)
+        )
+        return next((failed[0][code] for code in codes), None)
+
+    def deviates(self, adapter: str) -> bool:
+        """Whether checks failed, and not because one file or model is the other but for a rounding."""
+        return self.status(adapter).startswith("deviates")
 
     @property
     def agrees(self) -> bool:

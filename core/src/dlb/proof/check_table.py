@@ -66,10 +66,12 @@ class CheckKind:
         return Baseline(kind=self.baseline, names=names, float64=of_subjects)
 
 
-def kind_named(name: str) -> CheckKind | None:
-    """The first check of that name; None if there is none, as in documents of other versions."""
+def kind_named(name: str, baseline: str = "") -> CheckKind | None:
+    """The first check of that name, of those with a baseline if one has it; None if there is none, as in
+    documents of other versions."""
     tables = [BUILT, *(table for added in vocabularies() for table in added.checks)]
-    return next((table[name] for table in tables if name in table), None)
+    named = [table[name] for table in tables if name in table]
+    return next((each for each in named if each.baseline == baseline), next(iter(named), None))
 
 
 def _table(*kinds: CheckKind) -> Mapping[str, CheckKind]:

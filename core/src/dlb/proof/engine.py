@@ -24,15 +24,7 @@ from dlb.proof.findings.common import BitsDiffer, CannotRun, Missing, NotFinite,
 from dlb.proof.subject import Sides, Subject
 from dlb_graph.comparing.distance import figures, passes, pieces, same_bits, worst_first
 
-__all__ = [
-    "Check",
-    "Keep",
-    "infinite_cause",
-    "judge",
-    "judged",
-    "run",
-    "walk",
-]
+__all__ = ["Check", "Keep", "infinite_cause", "judge", "judged", "run", "walk"]
 
 Array = npt.NDArray[Any]
 
@@ -89,10 +81,7 @@ class Check:
         return self._result("passed" if passed else "failed", figures, tolerance, findings)
 
     def not_run(
-        self,
-        *findings: Finding,
-        figures: tuple[Figure, ...] = (),
-        tolerance: float | None = None,
+        self, *findings: Finding, figures: tuple[Figure, ...] = (), tolerance: float | None = None
     ) -> CheckResult:
         """The result of a check that could not be run, with the reason; it never counts as passed."""
         return self._result("not run", figures, tolerance, findings)

@@ -170,7 +170,7 @@ def explain(certificate: Certificate) -> list[Explanation]:
             (result for result in own if result.verdict == "failed"),
             key=lambda result: order[result.group],
         )
-        if not failed:
+        if not failed or not certificate.deviates(adapter):
             continue
         first = failed[0]
         finding, figure = _first_difference(first)
@@ -232,7 +232,7 @@ def _reasons(
     if size is not None and _FLOAT32_ROUNDING[0] < size < _FLOAT32_ROUNDING[1]:
         yield Float32Rounding()
     kind = finding.layer.kind if finding is not None and finding.layer is not None else ""
-    check = kind_named(result.check)
+    check = kind_named(result.check, result.baseline.kind)
     reason = check.reason if check else "group"
     passed = {other.check for other in own if other.verdict == "passed"}
     if reason == "finding":

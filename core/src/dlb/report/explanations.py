@@ -44,16 +44,27 @@ _GROUPS: dict[CheckGroup, str] = {
 }
 
 
-def explanation_lines(certificate: Certificate) -> Iterator[str]:
-    """Where each adapter that deviates differs first, and the probable reason."""
+def explanation_lines(certificate: Certificate, *, short: bool = False) -> Iterator[str]:
+    """Where each adapter that deviates differs first, and the probable reason; of the others what is rounded.
+
+    Args:
+        short: a line for each adapter, without what failed too.
+    """
     for explanation in explain.explain(certificate):
-        yield f"\n{explanation_line(explanation, certificate)}"
+        lines = [explanation_line(explanation, certificate)]
         if built := built_text(explanation):
-            yield f"  as {explanation.adapter} has it: {built}"
+            lines.append(f"as {explanation.adapter} has it: {built}")
         if reason := reason_text(explanation):
-            yield f"  likely: {reason}"
-        if explanation.failed_too:
-            yield f"  failed too, and mostly follows: {'; '.join(explanation.failed_too)}"
+            lines.append(f"likely: {reason}")
+        if explanation.failed_too and not short:
+            lines.append(f"failed too, and mostly follows: {'; '.join(explanation.failed_too)}")
+        yield from (
+            ["; ".join(lines)] if short else [f"\n{lines[0]}", *(f"  {x}" for x in lines[1:])]
+        )
+    for adapter in certificate.judged_adapters:
+        if (finding := certificate.rounding(adapter)) and not certificate.deviates(adapter):
+            line = f"{certificate.title(adapter)} differs by rounding: {sentence(finding, adapter)}"
+            yield line if short else f"\n{line}"
 
 
 def explanation_line(explanation: Explanation, certificate: Certificate) -> str:

@@ -140,7 +140,7 @@ def certificate_table(certificate: Certificate) -> Table:
         check = kind_named(name)
         shown = check.shown if check else "exact"
         tolerance = f"{max(tolerances):.0e}" if tolerances else shown
-        cells = [_cell_text(by_place.get((name, adapter))) for adapter in adapters]
+        cells = [_cell_text(certificate, by_place.get((name, adapter))) for adapter in adapters]
         rows.append([name, tolerance, *cells])
     rows.append(["proof", "", *[_proof_text(certificate, adapter) for adapter in adapters]])
     title = f"{certificate.workload}: worst relative L2 distance of any tensor"
@@ -216,7 +216,7 @@ def _not_passed_lines(
             continue
         failed = result.worst is not None and result.verdict == "failed" and _is_past(result)
         worst = [f"worst: {result.worst.tensor}"] if failed and result.worst else []
-        parts = [part for part in (result.verdict, *worst, text) if part]
+        parts = [part for part in (_verdict_text(certificate, result), *worst, text) if part]
         titles.setdefault(f", {result.check}: {'; '.join(parts)}", []).append(title)
     for (title, text), checks in lacking.items():
         line = f": {len(checks)} checks not run, since {text}: {'; '.join(checks)}"
@@ -266,15 +266,22 @@ def distance_text(value: float | None) -> str:
     return "0" if value == 0 else f"{value:.1e}"
 
 
-def _cell_text(result: CheckResult | None) -> str:
+def _verdict_text(certificate: Certificate, result: CheckResult) -> str:
+    """``by rounding`` of a check that failed where one rounding explains every one that did."""
+    rounded = result.verdict == "failed" and not certificate.deviates(result.adapter)
+    return "by rounding" if rounded else result.verdict
+
+
+def _cell_text(certificate: Certificate, result: CheckResult | None) -> str:
     if result is None:
         return "-"
+    word = _verdict_text(certificate, result)
     if result.verdict == "not run" or result.worst is None:
-        return result.verdict
+        return word
     shown = distance_text(result.worst.relative_l2)
     if result.verdict == "passed":
         return shown
-    return f"{shown} failed" if _is_past(result) else "failed"
+    return f"{shown} {word}" if _is_past(result) else word
 
 
 def _is_past(result: CheckResult) -> bool:

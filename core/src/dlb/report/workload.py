@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from dlb.proof.findings import Cause, Finding, workload
-from dlb.report.common import (
-    PLACES,
-    lateness,
-    layer_text,
-    number_of_steps,
-    quoted,
-    renders,
-    says,
-)
+from dlb.report.common import PLACES, lateness, layer_text, number_of_steps, quoted, renders, says
 from dlb_graph.comparing import asynchronous, read_facts, reduction
 
 __all__: list[str] = []

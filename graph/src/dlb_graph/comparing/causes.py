@@ -50,6 +50,7 @@ class LayerFacts(Part, frozen=True, kw_only=True, omit_defaults=True):
         attributes: as they are described: by the workload, by the framework, or in the file.
         built: what the framework says of the layer that it built.
         owner: the model or file that it belongs to, where two are compared.
+        momentum: of a normalisation of a user's model, the part of its running statistics that a step keeps.
     """
 
     name: str
@@ -58,6 +59,7 @@ class LayerFacts(Part, frozen=True, kw_only=True, omit_defaults=True):
     attributes: dict[str, Any] = {}
     built: str = ""
     owner: str = ""
+    momentum: float | None = None
 
 
 def _code(name: str) -> str:

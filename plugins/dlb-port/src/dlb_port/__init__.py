@@ -33,11 +33,8 @@ __all__ = [
     "verify_port",
 ]  # fmt: skip
 #: The module of each name, but those of ``port_proof``.
-_MODULES = {
-    "assert_same_file": "file_proof",
-    "compare_files": "file_proof",
-    "onnx_backend": "backend",
-}
+_FILES = "file_proof"
+_MODULES = {"assert_same_file": _FILES, "compare_files": _FILES, "onnx_backend": "backend"}
 
 if TYPE_CHECKING:
     from dlb_port.backend import onnx_backend

@@ -77,12 +77,7 @@ def _roles(
     """The parameters that each parameter of an attention joins, with its role."""
     for layers, start in ((inputs, "input"), ([output], "output")):
         for role in ("weight", "bias"):
-            members = [
-                parameter
-                for layer in layers
-                for parameter in linear[layer]
-                if parameter.role == role
-            ]
+            members = [each for layer in layers for each in linear[layer] if each.role == role]
             if len(members) == len(layers):
                 yield members, f"{start}_{role}"
 

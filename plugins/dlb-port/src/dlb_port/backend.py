@@ -151,13 +151,8 @@ class _Worker:
 
     def _start(self) -> tuple[Group, Capabilities]:
         folder = self._open.enter_context(scratch_folder())
-        launch = Launch(
-            self.environment.adapter,
-            self.environment.python,
-            folder,
-            threads=self.threads,
-            device=self.device,
-        )
+        of = self.environment.adapter, self.environment.python
+        launch = Launch(*of, folder, threads=self.threads, device=self.device)
         group = self._open.enter_context(worker_group(launch))
         start(group, threads=self.threads, device=self.device, seed=0)
         return group, capabilities_of(group.call("describe")[0], self.environment.adapter)
@@ -363,9 +358,7 @@ class _Output:
         by_name = dict(zip(self.names, arrays))
         model = fix_input_shapes(self.model, {name: by_name[name] for name in kept})
         bound = [name for name in self.names if name not in kept]
-        model.graph.initializer.extend(
-            numpy_helper.from_array(by_name[name], name) for name in bound
-        )
+        model.graph.initializer.extend(numpy_helper.from_array(by_name[x], x) for x in bound)
         unbound = [value for value in model.graph.input if value.name not in bound]
         del model.graph.input[:]
         model.graph.input.extend(unbound)

@@ -42,10 +42,10 @@ PORT: Mapping[str, CheckKind] = {kind.name: kind for kind in (
 )}
 #: The checks of a file, against another file.
 FILE: Mapping[str, CheckKind] = {kind.name: kind for kind in (
-    _K("structure", "structure", "onnx_file", "equal"),
-    _K("weights", "weights", "onnx_file", _BITS),
-    _K("forward float64", "forward", "onnx_file", "1e-10"),
-    _K("layers", "layers", "onnx_file", "as before"),
+    _K("structure", "structure", "onnx_file", "equal", reason="finding"),
+    _K("weights", "weights", "onnx_file", _BITS, reason="finding"),
+    _K("forward float64", "forward", "onnx_file", "1e-10", reason="finding"),
+    _K("layers", "layers", "onnx_file", "as before", reason="finding"),
     _K("forward float32", "float32", "onnx_file", "20 times the distance of the nearer one, and at least 2e-5"),
 )}
 # fmt: on

@@ -147,10 +147,8 @@ class PortComparison:
     @cached_property
     def further_passes(self) -> list[tuple[str, Inputs, ForwardPass]]:
         """The model's forward passes on the further inputs, as the reference's."""
-        return [
-            (name, inputs, self.model.forward(inputs))
-            for name, inputs, _ in self.truth.further_passes
-        ]
+        forward = self.model.forward
+        return [(name, inputs, forward(inputs)) for name, inputs, _ in self.truth.further_passes]
 
     def layers(self, training: bool) -> ComparedLayers:
         """Compare the layers that own matched parameters; if they differ, all layers between them.

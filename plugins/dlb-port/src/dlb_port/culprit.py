@@ -20,27 +20,14 @@ import numpy.typing as npt
 
 from dlb.proof.findings import Figure, Finding, shape_of
 from dlb_graph.comparing.distance import figures, relative_l2, worst_first
-from dlb_port.findings.port import (
-    CodeSpan,
-    CutDifferently,
-    FlattenOrder,
-    PortLayerDiffers,
-    SpanDiffers,
-)
+from dlb_port.findings import port as causes
 from dlb_port.layer_events import Event, Side, layer_events, type_of
 from dlb_port.matching import is_state
 from dlb_port.values import KnownValues, find_parting, parting_calls
 from dlb_port.weight_map import Pair
 from dlb_worker.contract import ForwardPass, LayerCall
 
-__all__ = [
-    "ComparedLayers",
-    "Side",
-    "compare_layers",
-    "name_outputs",
-    "output_figures",
-    "owner_pairs",
-]
+__all__ = ["ComparedLayers", "compare_layers", "name_outputs", "output_figures", "owner_pairs"]
 
 Array = npt.NDArray[Any]
 #: Most layers of a span that a finding lists.
@@ -170,14 +157,13 @@ def name_outputs(trace: ForwardPass, inputs: str = "") -> dict[str, Array]:
 def output_figures(ours: ForwardPass, theirs: ForwardPass) -> tuple[Figure, ...]:
     """The distance of each output of two passes, worst first; infinite if one of them has more."""
     own, other = name_outputs(ours), name_outputs(theirs)
-    return figures(
-        other, own if len(own) >= len(other) else dict.fromkeys(other, np.full(1, np.nan))
-    )
+    expected = own if len(own) >= len(other) else dict.fromkeys(other, np.full(1, np.nan))
+    return figures(other, expected)
 
 
-def _cut(ours: Side, events: Sequence[Event]) -> CutDifferently:
+def _cut(ours: Side, events: Sequence[Event]) -> causes.CutDifferently:
     names = (event.layer or type_of(ours, event.layer) for event in events)
-    return CutDifferently(layers=tuple(dict.fromkeys(names)))
+    return causes.CutDifferently(layers=tuple(dict.fromkeys(names)))
 
 
 def _is_cut(
@@ -201,12 +187,12 @@ def _culprit(
     failing: Event,
     known: tuple[KnownValues, KnownValues],
     tolerance: float,
-) -> PortLayerDiffers | SpanDiffers:
+) -> causes.PortLayerDiffers | causes.SpanDiffers:
     """The cause, given the first event past the tolerance."""
     assert failing.output is not None
     if failing.inputs is None or failing.inputs <= tolerance:
         shapes = _shapes(ours, theirs, failing)
-        return PortLayerDiffers(
+        return causes.PortLayerDiffers(
             reference=ours.facts(failing.layer),
             other=theirs.facts(failing.other),
             inputs_known=failing.inputs is not None,
@@ -214,11 +200,8 @@ def _culprit(
             other_shape=shapes[1] if shapes else None,
         )
     agreed = [event for event in events if event.output and _passes(event.output, tolerance)]
-    before = max(
-        (event for event in agreed if event.places < failing.places),
-        key=lambda event: event.places,
-        default=None,
-    )
+    places = {event.places: event for event in agreed if event.places < failing.places}
+    before = places[max(places)] if places else None
     return _span_between(ours, theirs, before, failing.places, failing, known)
 
 
@@ -241,7 +224,7 @@ def _span_between(
     ends: tuple[int, int],
     failing: Event | None,
     known: tuple[KnownValues, KnownValues],
-) -> SpanDiffers:
+) -> causes.SpanDiffers:
     """The span between the last layer that agrees and the first value that differs.
 
     Args:
@@ -254,7 +237,7 @@ def _span_between(
         own_call, other_call = parting
         assert own_call.output is not None and other_call.output is not None
         distance = relative_l2(other_call.output, own_call.output)
-        return SpanDiffers(
+        return causes.SpanDiffers(
             after=_source(every[0], own_call, known[0]),
             before=name,
             reference=_span(ours, [own_call], ends[0]),
@@ -279,7 +262,7 @@ def _span_between(
             at_call = failing.inputs
     if len(own_calls) == len(other_calls):
         own_calls, other_calls = own_calls[:1], other_calls[:1]
-    return SpanDiffers(
+    return causes.SpanDiffers(
         after=after,
         before=name,
         reference=_span(ours, own_calls, ends[0]),
@@ -366,28 +349,24 @@ def _agree(own: Array | None, other: Array | None, known: KnownValues) -> bool:
     return alike or (own.ndim == other.ndim > 2 and known.same(own, other))
 
 
-def _span(side: Side, calls: Iterable[LayerCall], end: int) -> CodeSpan:
+def _span(side: Side, calls: Iterable[LayerCall], end: int) -> causes.CodeSpan:
     """The layers of a span; if there are none, the layer whose own code the span is."""
     names = list(dict.fromkeys(call.layer for call in calls))
     if names:
         listed = tuple(map(side.facts, names[:LISTED_LAYERS]))
-        return CodeSpan(model=side.name, layers=listed, more=max(0, len(names) - LISTED_LAYERS))
+        return causes.CodeSpan(
+            model=side.name, layers=listed, more=max(0, len(names) - LISTED_LAYERS)
+        )
     layer = side.trace.calls[end].layer if end < len(side.trace.calls) else ""
-    return CodeSpan(model=side.name, code_of=side.facts(layer.rpartition(".")[0]))
+    return causes.CodeSpan(model=side.name, code_of=side.facts(layer.rpartition(".")[0]))
 
 
 def _flatten_order(
     ours: Side, theirs: Side, failing: Event, pairs: Sequence[Pair], tolerance: float
 ) -> tuple[Finding, ...]:
     """A finding if a linear layer reads equal numbers in another order, with the map entry that fixes it."""
-    weight = next(
-        (
-            pair
-            for pair in pairs
-            if pair.source.layer == failing.layer and pair.source.role == "weight"
-        ),
-        None,
-    )
+    own = (each for each in pairs if each.source.layer == failing.layer)
+    weight = next((each for each in own if each.source.role == "weight"), None)
     own_input = ours.trace.calls[failing.places[0]].inputs
     other_input = theirs.trace.calls[failing.places[1]].inputs
     if weight is None or weight.reshape or ours.layers[failing.layer].kind != "linear":
@@ -411,11 +390,10 @@ def _flatten_order(
         channels_first = shape, [0, *range(2, last + 1), 1]
         channels_last = (*shape[1:], shape[0]), [0, last, *range(1, last)]
         for sample_shape, order in (channels_first, channels_last):
-            reordered = (
-                own_input.reshape(-1, *sample_shape).transpose(order).reshape(own_input.shape)
-            )
+            reordered = own_input.reshape(-1, *sample_shape).transpose(order)
+            reordered = reordered.reshape(own_input.shape)
             if relative_l2(other_input, reordered) <= tolerance:
-                cause = FlattenOrder(
+                cause = causes.FlattenOrder(
                     source=weight.source.name,
                     target=weight.target.name,
                     reshape=(weight.source.shape[0], *sample_shape),

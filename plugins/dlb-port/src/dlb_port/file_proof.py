@@ -25,7 +25,7 @@ from dlb_graph.comparing.narrow import narrow_values
 from dlb_graph.comparing.read_facts import TurnedAxes
 from dlb_graph.pairs.runs import FilePair, make_pair, run_both
 from dlb_port.check_tables import FILE, NOT_OF_FILES
-from dlb_port.files.half import narrow_side, with_rounded_weights
+from dlb_port.files.half import narrowed
 from dlb_port.files.quantised import quantised_side, without_rounding
 from dlb_port.files.rounded import with_shared_constants
 from dlb_port.files.structure import check_file_structure
@@ -170,29 +170,33 @@ def _rounding(
         distance: of the outputs.
     """
     files = pair.first, pair.second
-    if (narrow := narrow_side(pair)) is not None:
-        same, count = _are_same(with_rounded_weights(pair, narrow), seed)
-        if same:
-            return Float16Model(file=files[narrow].label, weights=count, distance=distance)
+    for each in narrowed(pair):
+        if _are_same(each.pair, seed):
+            return each.kind(
+                file=files[each.side].label,
+                other=files[1 - each.side].label,
+                weights=each.weights,
+                stored=each.stored,
+                distance=distance,
+            )
     if (side := quantised_side(pair)) is not None:
         try:
             unrounded = without_rounding(pair, side)
         except DlbError:  # what is left of the graph cannot be run
             return None
-        if unrounded and _are_same(unrounded[0], seed)[0]:
+        if unrounded and _are_same(unrounded[0], seed):
             return QuantisedModel(file=files[side].label, weights=unrounded[1], distance=distance)
     shared = with_shared_constants(pair, run_both(pair).traces)
-    if shared is not None and _are_same(shared[0], seed)[0]:
+    if shared is not None and _are_same(shared[0], seed):
         return RoundedConstants(constants=shared[1], furthest=shared[2], distance=distance)
     return None
 
 
-def _are_same(pair: FilePair, seed: int) -> tuple[bool, int]:
-    """Whether both files have the same operators, weights and outputs, and how many weights."""
-    by_group = {result.group: result for result in _run(pair, np.random.default_rng(seed))}
+def _are_same(pair: FilePair, seed: int) -> bool:
+    """Whether both files have the same operators, weights and outputs."""
+    verdicts = {each.group: each.verdict for each in _run(pair, np.random.default_rng(seed))}
     exact: tuple[CheckGroup, ...] = ("structure", "weights", "forward")
-    same = all(group in by_group and by_group[group].verdict == "passed" for group in exact)
-    return same, len(by_group["weights"].figures) if same else 0
+    return all(verdicts.get(group) == "passed" for group in exact)
 
 
 def _check(pair: FilePair, kind: CheckKind) -> Check:

@@ -22,14 +22,7 @@ from dlb_graph.comparing.tolerances import FLOAT32_CONSTANT, FLOAT64_TOLERANCE, 
 from dlb_port.check_tables import PORT
 from dlb_port.comparison import PortComparison
 from dlb_port.culprit import name_outputs
-from dlb_port.findings.port import (
-    CodeSpan,
-    ComputesInFloat32,
-    ConstantBefore,
-    Float32Constant,
-    PortLayerDiffers,
-    SpanDiffers,
-)
+from dlb_port.findings import port as port_causes
 from dlb_worker.contract import LayerCall
 
 __all__ = ["narrow_layers", "with_constants_named"]
@@ -71,7 +64,7 @@ def with_constants_named(results: Sequence[CheckResult], port: PortComparison) -
     for result in results:
         if result.verdict == "failed":
             first = result is failed[0]
-            kind = ComputesInFloat32 if port.narrow else Float32Constant
+            kind = port_causes.ComputesInFloat32 if port.narrow else port_causes.Float32Constant
             cause = kind(
                 distance=distance,
                 allowed=allowed[result.group],
@@ -88,7 +81,7 @@ def _with_place_beyond(
     result: CheckResult,
     port: PortComparison,
     allowed: float,
-    place: tuple[CodeSpan, CodeSpan, float],
+    place: tuple[port_causes.CodeSpan, port_causes.CodeSpan, float],
 ) -> CheckResult:
     """A result whose place is the first value past what a constant in float32 can move.
 
@@ -98,13 +91,16 @@ def _with_place_beyond(
     # What moves values by this much there moves those behind it by no more than its share of the bound.
     share = max(_GROWTH * distance, allowed * distance / FLOAT32_CONSTANT, FLOAT64_TOLERANCE)
     allowed = min(allowed, share)
-    located = [isinstance(each.cause, (SpanDiffers, PortLayerDiffers)) for each in result.findings]
+    places = (port_causes.SpanDiffers, port_causes.PortLayerDiffers)
+    located = [isinstance(each.cause, places) for each in result.findings]
     if result.verdict != "failed" or not any(located):
         return result
     beyond = port.layers_beyond(allowed, training=bool(PORT[result.check].evaluation))
     if not beyond:
         return result
-    before = ConstantBefore(reference=reference, other=other, distance=distance, allowed=allowed)
+    before = port_causes.ConstantBefore(
+        reference=reference, other=other, distance=distance, allowed=allowed
+    )
     others = [each for each, is_place in zip(result.findings, located) if not is_place]
     findings = (*beyond, Finding(cause=before), *others)
     return msgspec.structs.replace(result, findings=findings)
@@ -125,12 +121,14 @@ def _with_rate_named(results: Sequence[CheckResult]) -> list[CheckResult]:
     same = spread <= max(_SAME_SIZE * max(sizes, default=0.0), FLOAT64_TOLERANCE)
     if not same or max(sizes) > FLOAT32_CONSTANT or max(largest) > _STEPS * FLOAT32_CONSTANT:
         return list(results)
-    cause = Float32Constant(distance=max(largest), allowed=_STEPS * FLOAT32_CONSTANT)
+    cause = port_causes.Float32Constant(distance=max(largest), allowed=_STEPS * FLOAT32_CONSTANT)
     named = msgspec.structs.replace(steps, findings=(Finding(cause=cause), *steps.findings))
     return [named if result is steps else result for result in results]
 
 
-def _place(failed: Sequence[CheckResult]) -> tuple[CodeSpan, CodeSpan, float] | None:
+def _place(
+    failed: Sequence[CheckResult],
+) -> tuple[port_causes.CodeSpan, port_causes.CodeSpan, float] | None:
     """What each model has where values differ first, and by how much; None if that is no constant."""
     causes = [
         (finding, finding.cause)
@@ -139,11 +137,11 @@ def _place(failed: Sequence[CheckResult]) -> tuple[CodeSpan, CodeSpan, float] | 
         for finding in result.findings
     ]
     for finding, cause in causes:
-        if isinstance(cause, SpanDiffers):
+        if isinstance(cause, port_causes.SpanDiffers):
             reference, other, distance = cause.reference, cause.other, cause.distance
-        elif isinstance(cause, PortLayerDiffers):
-            reference = CodeSpan(model=cause.reference.owner, layers=(cause.reference,))
-            other = CodeSpan(model=cause.other.owner, layers=(cause.other,))
+        elif isinstance(cause, port_causes.PortLayerDiffers):
+            reference = port_causes.CodeSpan(model=cause.reference.owner, layers=(cause.reference,))
+            other = port_causes.CodeSpan(model=cause.other.owner, layers=(cause.other,))
             distance = finding.figure.relative_l2 if finding.figure else None
         else:
             continue
@@ -186,7 +184,7 @@ def _notices_nothing(before: LayerCall, after: LayerCall) -> bool:
     return bool(np.mean(read != read_again) > 0.5 and np.mean(made != made_again) < 0.1)
 
 
-def _layers(*spans: CodeSpan) -> tuple[LayerFacts, ...]:
+def _layers(*spans: port_causes.CodeSpan) -> tuple[LayerFacts, ...]:
     return tuple(layer for span in spans for layer in span.layers)
 
 
@@ -205,12 +203,9 @@ def _allowed(port: PortComparison) -> Mapping[CheckGroup, float]:
         gradient_errors(perturbed, port.exact_gradients) for perturbed in port.perturbed_gradients
     ]
     of_outputs, of_gradients = _bound(outputs), _bound(gradients)
-    return {
-        "forward": of_outputs,
-        "layers": of_outputs,
-        "gradients": of_gradients,
-        "trajectory": _STEPS * of_gradients,
-    }
+    of_steps = _STEPS * of_gradients
+    own = (of_outputs, of_outputs, of_gradients, of_steps)
+    return dict(zip(("forward", "layers", "gradients", "trajectory"), own))
 
 
 def _bound(runs: Sequence[Sequence[Figure]]) -> float:

@@ -219,8 +219,9 @@ def in_model_layout(inputs: Inputs, layout: str, model: str) -> dict[str, Array]
             f"'{model}' is said to have layout {layout}, which has {axes} axes; the arrays have "
             f"shapes {shapes}"
         )
+    fits = {name for name, array in inputs.items() if array.ndim == axes}
     return {
-        name: to_model_layout(array, layout, model) if array.ndim == axes else array
+        name: to_model_layout(array, layout, model) if name in fits else array
         for name, array in inputs.items()
     }
 

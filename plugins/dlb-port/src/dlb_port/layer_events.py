@@ -40,6 +40,7 @@ class Side:
             type=user_layer.type,
             attributes=dict(user_layer.attributes),
             owner=self.name,
+            momentum=user_layer.momentum,
         )
 
 
@@ -77,6 +78,7 @@ def layer_events(
     for layer, other in owners.items():
         kind = ours.layers[layer].kind if layer in ours.layers else ""
         same_kind = kind == (theirs.layers[other].kind if other in theirs.layers else "")
+        shared_kind = kind if same_kind else ""
         own_calls, other_calls = _calls(ours.trace, layer), _calls(theirs.trace, other)
         if kind in RECURRENT and same_kind and len(own_calls) != len(other_calls):
             own_calls, other_calls = _as_sequence(own_calls), _as_sequence(other_calls)
@@ -96,9 +98,7 @@ def layer_events(
         ):
             name = layer or type_of(ours, layer)
             name += f", call {number}" if len(own_calls) > 1 else ""
-            value = _compare_values(
-                name, call.output, counterpart.output, kind if same_kind else ""
-            )
+            value = _compare_values(name, call.output, counterpart.output, shared_kind)
             if value is None:
                 unknown = LayoutUnknown(
                     layer=name,
@@ -108,9 +108,7 @@ def layer_events(
                     other_shape=shape_of(counterpart.output),
                 )
                 apart.append(Finding(cause=unknown))
-            inputs = _compare_values(
-                name, call.inputs, counterpart.inputs, kind if same_kind else ""
-            )
+            inputs = _compare_values(name, call.inputs, counterpart.inputs, shared_kind)
             distance = None if inputs is None else inputs.distance
             events.append(Event(layer, other, (place, other_place), distance, value))
     return sorted(events, key=lambda event: event.places), apart

@@ -131,11 +131,7 @@ def propose(source: MatchableModel, target: MatchableModel, names: tuple[str, st
             parameters[:] = [each for each in parameters if each not in states]
     source_left = [each for unit in source_parameters.values() for each in unit]
     target_left = [each for unit in target_parameters.values() for each in unit]
-    rules = (
-        (_pair_by_full_name, "by name"),
-        (_pair_by_order, "by order"),
-        (_pair_by_shape, BY_SHAPE),
-    )
+    rules = ((_pair_by_path, "by name"), (_pair_by_order, "by order"), (_pair_by_shape, BY_SHAPE))
     for rule, why in rules:
         for parameter, counterpart in rule(source_left, target_left):
             pair(parameter, counterpart, why)
@@ -248,9 +244,7 @@ def _pair_units(
         if signature not in other_signatures.values()
     }
     for unit, signature in unmatched.items():
-        candidates = [
-            other for other, each in other_signatures.items() if _same_kind(signature, each)
-        ]
+        candidates = [one for one, each in other_signatures.items() if _same_kind(signature, each)]
         rivals = [own for own, each in own_signatures.items() if _same_kind(each, signature)]
         if (
             len(candidates) == len(rivals) == 1
@@ -296,11 +290,8 @@ def _same_kind(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
     """Whether two units have the same kind, and equal shapes of the parameters that both have."""
     first_shapes, second_shapes = dict(first[2]), dict(second[2])
     shared = set(first_shapes) & set(second_shapes)
-    return (
-        first[:2] == second[:2]
-        and bool(shared)
-        and all(first_shapes[r] == second_shapes[r] for r in shared)
-    )
+    same = all(first_shapes[each] == second_shapes[each] for each in shared)
+    return first[:2] == second[:2] and bool(shared) and same
 
 
 def _names_reordered(own_signatures: Signatures, other_signatures: Signatures) -> bool:
@@ -346,7 +337,7 @@ Parameters = Sequence[ParameterDescription]
 Pairs = list[tuple[ParameterDescription, ParameterDescription]]
 
 
-def _pair_by_full_name(left: Parameters, right: Parameters) -> Pairs:
+def _pair_by_path(left: Parameters, right: Parameters) -> Pairs:
     """Pairs of parameters with the same full name that fit in one layout only."""
     by_name = {candidate.name: candidate for candidate in right}
     return [
@@ -420,8 +411,5 @@ def _fits_unambiguously(parameter: ParameterDescription, counterpart: ParameterD
     That holds if the sizes of its axes are distinct.
     """
     sizes = _sizes(parameter)
-    return (
-        _sizes(counterpart) == sizes
-        and len(set(sizes)) == len(sizes)
-        and not (parameter.role and counterpart.role)
-    )
+    known = parameter.role and counterpart.role
+    return _sizes(counterpart) == sizes and len(set(sizes)) == len(sizes) and not known

@@ -99,16 +99,14 @@ class Model:
         """
         model_inputs = in_model_layout(inputs, self.input_layout, self.name)
         trace = self.remote.forward(model_inputs, training=training, layers=layers)
+        layout = self._output_layout
         outputs = [
-            to_canonical_layout(output, self._output_layout(place))
-            for place, output in enumerate(trace.outputs)
+            to_canonical_layout(each, layout(place)) for place, each in enumerate(trace.outputs)
         ]
         names = trace.names
         if len(self._order) == len(outputs):
-            outputs = [
-                _reshaped(outputs[place], shapes[1])
-                for place, shapes in zip(self._order, self._shapes)
-            ]
+            places = zip(self._order, self._shapes)
+            outputs = [_reshaped(outputs[place], shapes[1]) for place, shapes in places]
             names = tuple(names[place] for place in self._order) if names else ()
         return ForwardPass(tuple(outputs), trace.calls, names)
 
@@ -129,10 +127,8 @@ class Model:
         ]
         model_inputs = in_model_layout(inputs, self.input_layout, self.name)
         gradients = self.remote.vjp(model_inputs, own, training=training)
-        several = {
-            name: to_canonical_layout(array, self.input_layout)
-            for name, array in gradients.several.items()
-        }
+        named = gradients.several.items()
+        several = {name: to_canonical_layout(each, self.input_layout) for name, each in named}
         return replace(gradients, several=several)
 
     def own_steps(

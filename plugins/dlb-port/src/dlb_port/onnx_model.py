@@ -117,19 +117,14 @@ class OnnxModel:
         copied.CopyFrom(model)
         fixed = self._batches()
         samples = fixed[0] if fixed and fixed[0] else 2
-        batch = {
-            name: array[:samples] if array.ndim else array
-            for name, array in self._own_inputs(inputs).items()
-        }
+        own = self._own_inputs(inputs).items()
+        batch = {name: array[:samples] if array.ndim else array for name, array in own}
         known = restore_nominal_values(copied, batch)
         if known is not None:
             _fix_shaped_weights(copied, known, batch if any(fixed) else self._own_inputs(inputs))
         folded = fold_constants(copied)
-        self._model, self._values, self._sources = (
-            folded.model,
-            dict(folded.constants),
-            folded.sources,
-        )
+        self._model, self._sources = folded.model, folded.sources
+        self._values = dict(folded.constants)
         self._live = live_names(folded.model.graph.node, [value.name for value in self._inputs])
         self._layers = self._named(layers_of(folded.model, folded.constants, known, self._live))
         self.layers = {"": UserLayer("", "graph", {})}
@@ -158,9 +153,9 @@ class OnnxModel:
         for layer in layers:
             name = node_name(layer.nodes[0])
             names.append(name if name not in names else layer.output)
+        source = self._sources
         paths = [
-            _path([self._sources[place.constant] for place in layer.roles.values()])
-            for layer in layers
+            _path([source[place.constant] for place in each.roles.values()]) for each in layers
         ]
         for place, path in enumerate(paths):
             others = {*names, *paths[:place], *paths[place + 1 :]}
@@ -245,11 +240,8 @@ class OnnxModel:
             if other is not None and not other.role and parameter.description.role:
                 self._parameters[name] = self._as_written(parameter)
         constants = {*self._parameters, *self._candidates}
-        sizes = {
-            _sizes(each.shape)
-            for each in by_name.values()
-            if not each.role and each.name not in constants
-        } - {()}
+        own = (each for each in by_name.values() if not each.role and each.name not in constants)
+        sizes = {_sizes(each.shape) for each in own} - {()}
         for name, candidate in list(self._candidates.items()):
             if name in {*by_name, *names} or _sizes(candidate.description.shape) in sizes:
                 self._parameters[name] = self._candidates.pop(name)
@@ -338,8 +330,8 @@ class OnnxModel:
         except DlbError as error:
             raise WorkerRaised(error.message, adapter=self.name) from None
         calls = [
-            self._call(name, layer, values if name in requested else {})
-            for name, layer in self._layers.items()
+            self._call(*named, values if named[0] in requested else {})
+            for named in self._layers.items()
         ]
         return ForwardPass(tuple(values[name] for name in outputs), tuple(calls), tuple(outputs))
 

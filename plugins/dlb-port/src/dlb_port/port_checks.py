@@ -72,11 +72,8 @@ def prove(
 ) -> Certificate:
     """Carry the weights and run the checks, for each model except the reference."""
     reference, *models = session.models.values()
-    carried = {
-        name: each
-        for name, each in reference.remote.parameters.items()
-        if name not in reference.leave
-    }
+    parameters = reference.remote.parameters.items()
+    carried = {name: each for name, each in parameters if name not in reference.leave}
     made = reference.remote.weights()
     own = varied(made, carried, questions.seed)
     # Rounded to float32, so that the same weights can be loaded in float32. What code computes is not:
@@ -171,11 +168,8 @@ def _named(results: Sequence[CheckResult], port: PortComparison) -> list[CheckRe
 def _located(results: Sequence[CheckResult]) -> list[CheckResult]:
     """Results without that of layers, if it was not run and no outputs differ: it has none to locate."""
     differ = any(result.group == "forward" and result.verdict != "passed" for result in results)
-    return [
-        result
-        for result in results
-        if differ or result.group != "layers" or result.verdict != "not run"
-    ]
+    run = [each for each in results if each.group != "layers" or each.verdict != "not run"]
+    return [*results] if differ else run
 
 
 def _prove_float32(

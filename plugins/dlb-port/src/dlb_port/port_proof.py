@@ -156,9 +156,7 @@ def verify_port(
         steps, step_folders = name_functions(trainers or {}, folder)
         program = read_program(named, steps, batches, step_folders, captured)
         if program is not None and dtype == "float32":
-            raise RequestError(
-                "training programs are compared in float64; leave out --dtype float32"
-            )
+            raise RequestError("training programs need float64; leave out --dtype float32")
         if export is not None:
             export = Path(export)
             _make_folder(export)
@@ -315,7 +313,7 @@ def _environments(
     """The environment of each model's adapter."""
     adapters = adapters_needed(models)
     found = environments or find_adapters(list(adapters.values()))
-    by_adapter = {environment.adapter: environment for environment in found}
+    by_adapter = {each.adapter: each for each in found}
     return {name: by_adapter[adapter] for name, adapter in adapters.items()}
 
 

@@ -161,13 +161,8 @@ class _Questions:
     def hash(self, call: str, arrays: Mapping[str, Array], *more: object) -> str:
         """The hash of a question in this state."""
         described = {name: fingerprint(array) for name, array in arrays.items()}
-        question = [
-            call,
-            sorted(self._loaded.items()),
-            self._dropout,
-            sorted(described.items()),
-            more,
-        ]
+        loaded = sorted(self._loaded.items())
+        question = [call, loaded, self._dropout, sorted(described.items()), more]
         return hashlib.sha256(msgspec.json.encode(question)).hexdigest()[:32]
 
     def forward(self, inputs: Mapping[str, Array], training: bool) -> str:
@@ -200,12 +195,8 @@ class RecordingModel:
 
     def recorded(self) -> Answers:
         """What was recorded so far."""
-        return Answers(
-            tuple(self.layers.values()),
-            tuple(self.parameters.values()),
-            self.input_shape,
-            self._answers,
-        )
+        layers, parameters = tuple(self.layers.values()), tuple(self.parameters.values())
+        return Answers(layers, parameters, self.input_shape, self._answers)
 
     def drop(self) -> None:
         self.model.drop()
@@ -233,11 +224,8 @@ class RecordingModel:
         """As the model's. If any values of layers are asked for, those of all are recorded."""
         asked = list(self.layers) if layers else []
         found = self.model.forward(inputs, training=training, layers=asked)
-        own = Pass(
-            tuple(map(self.keep, found.outputs)),
-            tuple(found.names),
-            tuple(map(self._call, found.calls)),
-        )
+        outputs, calls = tuple(map(self.keep, found.outputs)), tuple(map(self._call, found.calls))
+        own = Pass(outputs, tuple(found.names), calls)
         question = self._questions.forward(inputs, training)
         known = self._answers.setdefault(question, [])
         for place, other in enumerate(known):

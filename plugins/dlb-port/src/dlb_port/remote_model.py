@@ -133,11 +133,8 @@ class RemoteUserModel:
         gradients = read_arrays(self.group, to)
 
         def by_prefix(prefix: str) -> dict[str, Array]:
-            return {
-                name.removeprefix(prefix): array
-                for name, array in gradients.items()
-                if name.startswith(prefix)
-            }
+            own = [name for name in gradients if name.startswith(prefix)]
+            return {name.removeprefix(prefix): gradients[name] for name in own}
 
         several = by_prefix("inputs/")
         if "inputs" in gradients:
@@ -160,14 +157,8 @@ class RemoteUserModel:
             the loss of every step, and the weights by step and name.
         """
         path, to = self._write(dict(batches)), scratch_file(self.group)
-        self._call(
-            "own_steps",
-            trainer=trainer,
-            folder=str(folder),
-            data=str(path),
-            observed=list(observed),
-            to=str(to),
-        )
+        paths = {"folder": str(folder), "data": str(path), "to": str(to)}
+        self._call("own_steps", trainer=trainer, observed=list(observed), **paths)
         arrays = read_arrays(self.group, to)
         weights: dict[int, dict[str, Array]] = {step: {} for step in observed}
         for name, array in arrays.items():

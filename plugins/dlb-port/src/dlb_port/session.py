@@ -108,13 +108,8 @@ class PortSession:
             self.report(f"{name}: starting")
             place = self.scratch / name
             place.mkdir()
-            own_launch = replace(
-                launch,
-                adapter=environment.adapter,
-                python=environment.python,
-                scratch=place,
-                name=name,
-            )
+            adapter, python = environment.adapter, environment.python
+            own_launch = replace(launch, adapter=adapter, python=python, scratch=place, name=name)
             group = self.groups[name] = stack.enter_context(worker_group(own_launch))
             facts = start(group, threads=launch.threads, device=launch.device, seed=seed)[0]
             self.versions[name] = f"{facts['framework']} {facts['version']}"
@@ -360,9 +355,7 @@ class PortSession:
         undecided: list[str] = []
         if self.recording is not None:
             own = reference.remote.parameters.values()
-            return {
-                model.name: [Pair(each, each, "itself") for each in own] for model in models
-            }, []
+            return {model.name: [Pair(x, x, "itself") for x in own] for model in models}, []
         for model in models:
             model_map = self.weight_map.models.get(model.name, ModelMap())
             pair_names = (reference.name, model.name)

@@ -14,13 +14,7 @@ from dlb.proof.findings import Figure, Finding
 from dlb.proof.subject import Sides
 from dlb_graph.comparing.distance import figure, passes
 from dlb_graph.comparing.tolerances import FLOAT64_TOLERANCE
-from dlb_port.findings.port import (
-    DrawsRandom,
-    DropoutDiffers,
-    DropoutSame,
-    DroppedPart,
-    PenaltyDiffers,
-)
+from dlb_port.findings import port as causes
 from dlb_port.model import Model
 from dlb_port.stochastic_depth import UNSEEN
 from dlb_port.weight_map import Pair
@@ -30,10 +24,8 @@ __all__ = ["compare_settings", "have_settings"]
 
 def have_settings(*models: Model) -> bool:
     """Whether there is anything to compare."""
-    return any(
-        model.dropouts or any(layer.penalties for layer in model.remote.layers.values())
-        for model in models
-    )
+    layers = (each for model in models for each in model.remote.layers.values())
+    return any(model.dropouts for model in models) or any(each.penalties for each in layers)
 
 
 def compare_settings(
@@ -45,7 +37,7 @@ def compare_settings(
         draws: where models draw random numbers, though what they are known to drop is off. There may be
             what the other drops.
     """
-    drawing = {each.cause.model for each in draws if isinstance(each.cause, DrawsRandom)}
+    drawing = {each.cause.model for each in draws if isinstance(each.cause, causes.DrawsRandom)}
     own, other = _dropped(reference), _dropped(model)
     rates: list[Figure] = []
     findings: list[Finding] = []
@@ -56,13 +48,17 @@ def compare_settings(
             rates.append(rate)
             if passes((rate,), FLOAT64_TOLERANCE) or mine.of == UNSEEN[0]:
                 continue
-        cause = DropoutDiffers(reference=mine, other=its)
+        cause = causes.DropoutDiffers(reference=mine, other=its)
         lacks = reference.name if mine is None else model.name if its is None else ""
         (doubts if lacks in drawing else findings).append(
             Finding(cause=cause, tolerance=FLOAT64_TOLERANCE)
         )
     findings += [Finding(cause=cause) for cause in _penalties(reference, model, pairs)]
-    same = (Finding(cause=DropoutSame(places=len(own))),) if own and not findings + doubts else ()
+    same = (
+        (Finding(cause=causes.DropoutSame(places=len(own))),)
+        if own and not findings + doubts
+        else ()
+    )
     return Sides(
         figures=tuple(rates),
         tolerance=FLOAT64_TOLERANCE,
@@ -73,14 +69,16 @@ def compare_settings(
     )
 
 
-def _dropped(model: Model) -> list[DroppedPart]:
+def _dropped(model: Model) -> list[causes.DroppedPart]:
     return [
-        DroppedPart(model=model.name, layer=layer, rate=dropout.rate, of=dropout.of)
+        causes.DroppedPart(model=model.name, layer=layer, rate=dropout.rate, of=dropout.of)
         for layer, dropout in model.dropouts
     ]
 
 
-def _penalties(reference: Model, model: Model, pairs: Iterable[Pair]) -> Iterator[PenaltyDiffers]:
+def _penalties(
+    reference: Model, model: Model, pairs: Iterable[Pair]
+) -> Iterator[causes.PenaltyDiffers]:
     """Penalties that only one model has, or that differ, by the reference's parameters."""
     counterparts = {pair.target.name: pair.source.name for pair in pairs}
     own = _by_parameter(reference)
@@ -90,7 +88,7 @@ def _penalties(reference: Model, model: Model, pairs: Iterable[Pair]) -> Iterato
     }
     for name in dict.fromkeys((*own, *other)):
         if own.get(name, "") != other.get(name, ""):
-            yield PenaltyDiffers(
+            yield causes.PenaltyDiffers(
                 parameter=name,
                 model=reference.name,
                 penalty=own.get(name, ""),

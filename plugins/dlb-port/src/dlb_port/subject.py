@@ -37,15 +37,7 @@ from dlb_graph.comparing.updates import Updates
 from dlb_graph.workload import SGD
 from dlb_port.comparison import PortComparison, input_names
 from dlb_port.culprit import name_outputs
-from dlb_port.findings.port import (
-    EvaluationMode,
-    NoCounterparts,
-    OutputCount,
-    OutputLayout,
-    SameAsEvaluation,
-    TrainedInOne,
-    WeightsLeft,
-)
+from dlb_port.findings import port as port_causes
 from dlb_port.inputs import LAYOUTS, in_dtype, to_canonical_layout
 from dlb_port.model import Model
 from dlb_port.own_steps import Program, compare_own_steps
@@ -120,7 +112,7 @@ class PortSubject:
         loaded = remote.weights()
         apart = [side.name for pair in states.left for side in (pair.source, pair.target)]
         left = tuple(dict.fromkeys((*port.truth.model.leave, *port.model.leave, *apart)))
-        note = (Finding(cause=WeightsLeft(parameters=left)),) if left else ()
+        note = (Finding(cause=port_causes.WeightsLeft(parameters=left)),) if left else ()
         return Sides(
             {name: loaded[name] for name in expected},
             expected,
@@ -142,7 +134,7 @@ class PortSubject:
         for (name, _, ours), (_, _, theirs) in zip(port.truth.further_passes, port.further_passes):
             by_scale.append((name, ours, theirs))
         layout = layout_of(port.evaluation_pass, port.truth.evaluation_pass)
-        hint = OutputLayout(model=self.name, layout=layout)
+        hint = port_causes.OutputLayout(model=self.name, layout=layout)
         return replace(_outputs(by_scale), facts=(Finding(cause=hint),) if layout else ())
 
     def training_outputs(self) -> Sides:
@@ -158,7 +150,7 @@ class PortSubject:
         def locate(compared: tuple[Figure, ...]) -> tuple[Finding, ...]:
             findings = _layer_findings(self.layers(training=True))
             if _causes(findings) == _causes(_layer_findings(self.layers())):
-                findings = (Finding(cause=SameAsEvaluation()),)
+                findings = (Finding(cause=port_causes.SameAsEvaluation()),)
             return (*sides.locate(compared), *findings)
 
         return replace(sides, locate=locate)
@@ -170,7 +162,9 @@ class PortSubject:
         """
         compared = self.port.layers(training)
         unknown = not compared.figures and not compared.culprit
-        apart = compared.apart or ((Finding(cause=NoCounterparts()),) if unknown else ())
+        apart = compared.apart or (
+            (Finding(cause=port_causes.NoCounterparts()),) if unknown else ()
+        )
         return Sides(
             figures=compared.figures,
             tolerance=self.port.tolerance,
@@ -187,9 +181,9 @@ class PortSubject:
         expected = port.named(ours.parameters, port.truth.model)
         actual = port.named(theirs.parameters, port.model)
         in_one = [
-            TrainedInOne(parameter=pair.source.name, model=port.truth.model.name)
+            port_causes.TrainedInOne(parameter=pair.source.name, model=port.truth.model.name)
             if pair.source.name in expected
-            else TrainedInOne(parameter=pair.target.name, model=port.model.name)
+            else port_causes.TrainedInOne(parameter=pair.target.name, model=port.model.name)
             for pair in port.pairs
             if (pair.source.name in expected) != (pair.source.name in actual)
         ]
@@ -201,7 +195,7 @@ class PortSubject:
             figures=figures(actual, expected, floor),
             tolerance=FLOAT64_TOLERANCE,
             faults=tuple(Finding(cause=cause) for cause in in_one),
-            facts=() if training else (Finding(cause=EvaluationMode()),),
+            facts=() if training else (Finding(cause=port_causes.EvaluationMode()),),
         )
 
     def trajectory(self) -> Sides:
@@ -214,11 +208,8 @@ class PortSubject:
         ours = port.named(truth.gradients(training).parameters, truth.model)
         theirs = port.named(port.gradients.parameters, port.model)
         weights = port.named(port.weights, truth.model)
-        pairs = [
-            pair
-            for pair in port.pairs
-            if all(pair.source.name in one for one in (ours, theirs, weights))
-        ]
+        every = (ours, theirs, weights)
+        pairs = [pair for pair in port.pairs if all(pair.source.name in one for one in every)]
         start = {pair.source.name: weights[pair.source.name] for pair in pairs}
         size, slope = norm(start.values()), norm(ours[name] for name in start)
         if not size or not slope or not math.isfinite(size * slope):
@@ -319,7 +310,7 @@ def _outputs(by_scale: Sequence[tuple[str, ForwardPass, ForwardPass]]) -> Sides:
         actual |= name_outputs(theirs, inputs)
         expected |= name_outputs(ours, inputs)
     if len(actual) != len(expected):
-        count = OutputCount(found=len(actual), expected=len(expected))
+        count = port_causes.OutputCount(found=len(actual), expected=len(expected))
         faults = (Finding(cause=count),)
         return Sides(actual, expected, tolerance=FLOAT64_TOLERANCE, faults=faults)
 
@@ -346,10 +337,8 @@ def layout_of(theirs: ForwardPass, ours: ForwardPass) -> str:
     if actual.shape == expected.shape:
         return ""
     moved = {layout: to_canonical_layout(actual, layout) for layout in LAYOUTS}
-    return next(
-        (layout for layout, array in moved.items() if relative_l2(array, expected) <= FLOAT32_MOST),
-        "",
-    )
+    near = (name for name, each in moved.items() if relative_l2(each, expected) <= FLOAT32_MOST)
+    return next(near, "")
 
 
 def _layer_findings(layers: Sides) -> tuple[Finding, ...]:

@@ -19,17 +19,8 @@ from dlb_graph.workload.decoding import decode_as
 from dlb_port.inputs import check_layout
 from dlb_worker.contract import ParameterDescription
 
-__all__ = [
-    "Entry",
-    "ModelMap",
-    "Pair",
-    "WeightMap",
-    "carry",
-    "join",
-    "mapped_pairs",
-    "read_map",
-    "write_map",
-]
+__all__ = ["Entry", "ModelMap", "Pair", "WeightMap", "carry", "join", "mapped_pairs", "read_map"]
+__all__ += ["write_map"]
 
 Array = npt.NDArray[Any]
 #: What stands between the names of parameters that are joined.

@@ -36,12 +36,7 @@ from dlb_graph.comparing.tolerances import (
 )
 from dlb_graph.workload import Model
 
-__all__ = [
-    "float32_logits",
-    "gradient_errors",
-    "judge_multiples",
-    "prove_timed_model",
-]
+__all__ = ["float32_logits", "gradient_errors", "judge_multiples", "prove_timed_model"]
 
 Array = npt.NDArray[Any]
 

@@ -2,57 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypedDict
+from collections.abc import Collection, Iterable, Mapping
+from itertools import permutations
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import defs, helper
 
 from dlb.proof.findings import Figure, LayerFacts
+from dlb_graph.comparing.analytic import default_attributes
 from dlb_graph.comparing.counterparts import same_values
 from dlb_graph.comparing.distance import figure, relative_l2
 from dlb_graph.layers.decimals import six_digits
+from dlb_graph.layers.numbers import Array
 from dlb_graph.truth.trace import Trace, attributes_of, node_name
-from dlb_port.findings.files import ConstantsDiffer
+from dlb_port.findings.files import ConstantsDiffer, NodesPart
 
-__all__ = ["Parting", "first_parting"]
+__all__ = ["first_parting"]
 
 #: A value within this relative distance is a counterpart, whatever node computed it.
 _NEAR = 1e-2
-
-
-class NodeDifference(TypedDict, total=False):
-    """The difference of two nodes, as fields of :class:`NodesPart`; empty if none was found."""
-
-    operators_differ: bool
-    attributes: tuple[str, ...]
-    constants: tuple[ConstantsDiffer, ...]
-    reads: tuple[str, ...]
-    other_reads: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Parting:
-    """A pair of nodes whose values differ although their inputs are equal.
-
-    Attributes:
-        first, second: name, operator and attributes of each node.
-        figure: distance of the second value from the first.
-        differs: which attributes, constants or inputs differ.
-    """
-
-    first: LayerFacts
-    second: LayerFacts
-    figure: Figure
-    differs: NodeDifference
+#: Every order of so many axes is tried.
+_FEW_AXES = 4
 
 
 def first_parting(
     first: Trace, second: Trace, outputs: Iterable[tuple[str, str]], tolerance: float
-) -> Parting | None:
-    """Find the first pair of nodes whose values differ.
+) -> tuple[NodesPart, Figure] | None:
+    """Find the first pair of nodes whose values differ, though what they read does not, and by how much.
 
     Values are equal within the tolerance, in any layout. A node is a candidate if differing values lead from
     it to a differing output. Its counterpart is the node with the nearest value, or else the node that reads
@@ -70,11 +47,7 @@ def first_parting(
     equal_values = same_values(first, second, tolerance)
     for output, _ in pairs:
         equal_values.pop(output, None)
-    second_equal = {
-        second_name
-        for second_differing in equal_values.values()
-        for second_name in second_differing
-    }
+    second_equal = {name for names in equal_values.values() for name in names}
     second_equal -= {output for _, output in pairs}
     first_differing = _differing_values(first, [output for output, _ in pairs], equal_values)
     second_differing = _differing_values(second, [output for _, output in pairs], second_equal)
@@ -88,37 +61,19 @@ def first_parting(
     ]
     if pads[0] != pads[1]:
         # One model pads inside the operator that follows.
-        first_name = next(
-            (
-                value_name
-                for value_name in first_differing
-                if first.producers[value_name].op_type != "Pad"
-            ),
-            first_name,
-        )
-        without_pads = [
-            value_name
-            for value_name in second_differing
-            if second.producers[value_name].op_type != "Pad"
-        ]
+        others = (name for name in first_differing if first.producers[name].op_type != "Pad")
+        first_name = next(others, first_name)
+        unpadded = [name for name in second_differing if second.producers[name].op_type != "Pad"]
         second_name = _find_counterpart(
-            first, second, first_name, without_pads or second_differing, equal_values
+            first, second, first_name, unpadded or second_differing, equal_values
         )
     first_value, second_value = first.values[first_name], second.values[second_name]
     first_node, second_node = first.producers[first_name], second.producers[second_name]
     if first_value.size == second_value.size and first_value.shape != second_value.shape:
-        first_value, second_value = (
-            np.sort(first_value, axis=None),
-            np.sort(second_value, axis=None),
-        )
-    return Parting(
-        first=_node_facts(first_node),
-        second=_node_facts(second_node),
-        figure=figure(
-            f"{node_name(first_node)} / {node_name(second_node)}", second_value, first_value
-        ),
-        differs=_describe_difference(first, second, first_node, second_node, equal_values),
-    )
+        first_value, second_value = (np.sort(x, axis=None) for x in (first_value, second_value))
+    names = f"{node_name(first_node)} / {node_name(second_node)}"
+    cause = _difference((first, second), (first_node, second_node), equal_values)
+    return cause, figure(names, second_value, first_value)
 
 
 def _differing_values(traced: Trace, outputs: list[str], equal_values: Iterable[str]) -> list[str]:
@@ -167,81 +122,62 @@ def _find_counterpart(
     return min(candidates, key=fit)
 
 
-def _describe_difference(
-    first: Trace,
-    second: Trace,
-    first_node: onnx.NodeProto,
-    second_node: onnx.NodeProto,
+def _difference(
+    traces: tuple[Trace, Trace],
+    nodes: tuple[onnx.NodeProto, onnx.NodeProto],
     equal_values: Mapping[str, list[str]],
-) -> NodeDifference:
-    """The difference of two nodes."""
-    if first_node.op_type != second_node.op_type:
-        return NodeDifference(operators_differ=True)
-    differences = NodeDifference()
-    first_attributes, second_attributes = (
-        _shown_attributes(first_node),
-        _shown_attributes(second_node),
-    )
-    names = [
-        name
-        for name in {**first_attributes, **second_attributes}
-        if repr(first_attributes.get(name)) != repr(second_attributes.get(name))
-    ]
-    if names:
-        differences["attributes"] = tuple(names)
+) -> NodesPart:
+    """Which operators, attributes, constants or inputs of two nodes differ."""
+    if nodes[0].op_type != nodes[1].op_type:
+        one, other = (_facts(traced, node) for traced, node in zip(traces, nodes))
+        return NodesPart(node=one, other=other, operators_differ=True)
+    own, others = (_attributes(traced, node) for traced, node in zip(traces, nodes))
+    names = [name for name in {**own, **others} if repr(own.get(name)) != repr(others.get(name))]
+    one, other = (_facts(traced, node, names) for traced, node in zip(traces, nodes))
     constants = []
-    for index, (first_input, second_input) in enumerate(zip(first_node.input, second_node.input)):
-        first_constant, second_constant = (
-            first.constant(first_node, index),
-            second.constant(second_node, index),
-        )
-        if (
-            first_constant is not None
-            and second_constant is not None
-            and not np.array_equal(first_constant, second_constant)
-        ):
-            largest = figure("", second_constant, first_constant).largest
-            constants.append(ConstantsDiffer(name=first_input, other=second_input, largest=largest))
-    if constants:
-        differences["constants"] = tuple(constants)
-    live_inputs = [
-        [input_name for input_name in node.input if input_name in traced.live]
-        for traced, node in ((first, first_node), (second, second_node))
-    ]
-    if len(live_inputs[0]) == len(live_inputs[1]) and not differences:
-        pairs = zip(*live_inputs)
-        if any(
-            second_input not in equal_values.get(first_input, [])
-            for first_input, second_input in pairs
-        ):
-            differences["reads"], differences["other_reads"] = (
-                tuple(live_inputs[0]),
-                tuple(live_inputs[1]),
-            )
-    return differences
+    for place, inputs in enumerate(zip(nodes[0].input, nodes[1].input)):
+        arrays = [traced.constant(node, place) for traced, node in zip(traces, nodes)]
+        if arrays[0] is None or arrays[1] is None or np.array_equal(arrays[0], arrays[1]):
+            continue
+        constants.append(_constants(*inputs, arrays[0], arrays[1]))
+    live = [[each for each in node.input if each in run.live] for run, node in zip(traces, nodes)]
+    known = all(name in equal_values.get(own_name, []) for own_name, name in zip(*live))
+    if known or names or constants or len(live[0]) != len(live[1]):
+        live = [[], []]
+    return NodesPart(
+        node=one,
+        other=other,
+        attributes=tuple(names),
+        constants=tuple(constants),
+        reads=tuple(live[0]),
+        other_reads=tuple(live[1]),
+    )
 
 
-def _shown_attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    """Attributes as they are shown, without those at their default."""
-    schema_attributes = defs.get_schema(node.op_type, node.domain).attributes
-    defaults = {name: schema_attributes[name].default_value for name in schema_attributes}
-    at_default = {
-        attribute.name
-        for attribute in node.attribute
-        if attribute.name in defaults
-        and defaults[attribute.name].type == attribute.type
-        and helper.get_attribute_value(defaults[attribute.name])
-        == helper.get_attribute_value(attribute)
+def _constants(name: str, other: str, own: Array, array: Array) -> ConstantsDiffer:
+    order = None
+    if own.size == array.size and np.array_equal(np.sort(own, None), np.sort(array, None)):
+        orders = permutations(range(own.ndim)) if own.ndim <= _FEW_AXES else ()
+        order = next((each for each in orders if np.array_equal(own.transpose(each), array)), ())
+    largest = figure("", array, own).largest
+    return ConstantsDiffer(name=name, other=other, largest=largest, order=order)
+
+
+def _attributes(traced: Trace, node: onnx.NodeProto) -> dict[str, Any]:
+    """Attributes as they are shown, and ONNX's own values of the others."""
+    found = {**default_attributes(traced, node), **attributes_of(node)}
+    items = found.items()
+    return {name: six_digits(each) if isinstance(each, float) else each for name, each in items}
+
+
+def _facts(traced: Trace, node: onnx.NodeProto, names: Collection[str] = ()) -> LayerFacts:
+    """A node, with the attributes that are not ONNX's own values, or that are asked for."""
+    defaults = default_attributes(traced, node)
+    attributes = {
+        name: _as_json(value)
+        for name, value in _attributes(traced, node).items()
+        if name in names or repr(value) != repr(defaults.get(name))
     }
-    return {
-        name: six_digits(value) if isinstance(value, float) else value
-        for name, value in attributes_of(node).items()
-        if name not in at_default
-    }
-
-
-def _node_facts(node: onnx.NodeProto) -> LayerFacts:
-    attributes = {name: _as_json(value) for name, value in _shown_attributes(node).items()}
     return LayerFacts(name=node_name(node), kind=node.op_type, attributes=attributes)
 
 

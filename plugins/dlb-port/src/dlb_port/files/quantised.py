@@ -29,7 +29,10 @@ Array = npt.NDArray[Any]
 
 _INTEGER_PRODUCTS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
 _LINEAR_PRODUCTS = {"QLinearConv": "Conv", "QLinearMatMul": "MatMul"}
-_ROUNDING = {"DynamicQuantizeLinear", "QuantizeLinear", *_INTEGER_PRODUCTS, *_LINEAR_PRODUCTS}
+_ROUNDING = {
+    *("DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"),
+    *(*_INTEGER_PRODUCTS, *_LINEAR_PRODUCTS),
+}
 #: What a weight may be off by, in steps: half of one, and float32's rounding of the scale.
 _HALF = 0.5 + 1e-3
 #: The bound of a ReLU6, as far as integers hold it.
@@ -58,10 +61,9 @@ def without_rounding(pair: FilePair, side: int) -> tuple[FilePair, int] | None:
     rounded = _Unrounded(file, trace_file(file, inputs[0]))
     bounded = rounded.written(every_bound=True)
     traced = trace_file(bounded, inputs[0])
+    known = traced.values
     passed = {
-        name
-        for name in rounded.bounds
-        if _passes(traced.values[f"{name}/before"], rounded.bounds[name])
+        name for name, each in rounded.bounds.items() if _passes(known[f"{name}/before"], each)
     }
     own = trace_file(plain, plain_inputs[0])
     candidates = [weight.values for weight in weights_of(own)]
@@ -291,9 +293,10 @@ def _bounded(node: onnx.NodeProto, limits: tuple[float, float]) -> list[onnx.Nod
     if limits[1] == np.inf:
         return [before, helper.make_node("Relu", [before.output[0]], [output])]
     name = f"{output}/bounds"
+    names = [f"{name}{place}" for place in range(len(limits))]
     bounds = [
-        helper.make_node("Constant", [], [f"{name}{place}"], value_float=limit)
-        for place, limit in enumerate(limits)
+        helper.make_node("Constant", [], [each], value_float=limit)
+        for each, limit in zip(names, limits)
     ]
     clip = helper.make_node("Clip", [before.output[0], f"{name}0", f"{name}1"], [output])
     return [before, *bounds, clip]

@@ -30,17 +30,8 @@ __all__ = ["with_constants", "with_shared_constants"]
 
 Array = npt.NDArray[Any]
 #: Operators that only arrange numbers, or hold them.
-_MOVES = LAYOUT | {
-    "Cast",
-    "Concat",
-    "Constant",
-    "ConstantOfShape",
-    "Expand",
-    "Gather",
-    "Slice",
-    "Split",
-    "Tile",
-}
+_MOVES = {"Cast", "Concat", "Constant", "ConstantOfShape", "Expand", "Gather", "Slice", "Split"}
+_MOVES |= {*LAYOUT, "Tile"}
 #: The share of an operator's numbers that another order of roundings changes at the least.
 _MANY = 0.05
 
@@ -114,9 +105,8 @@ def with_shared_constants(
             changes[0][match.other] = _turned_back(rounded, match.own)
     if not shared:
         return None
-    files = [
-        with_constants(file, change) for file, change in zip((pair.first, pair.second), changes)
-    ]
+    pairs = zip((pair.first, pair.second), changes)
+    files = [with_constants(file, change) for file, change in pairs]
     furthest = max(match.distance for match in shared)
     return replace(pair, first=files[0], second=files[1]), len(shared), furthest
 

@@ -34,17 +34,7 @@ from dlb_graph.truth.runtime import run_model
 from dlb_port.files.parting import first_parting
 from dlb_port.files.structure import Structure, compare_structures
 from dlb_port.files.weights import MatchedWeights, match_weights
-from dlb_port.findings.files import (
-    BothFolded,
-    FoldedTolerance,
-    NodesPart,
-    NotFiniteOutputs,
-    OutputsConstant,
-    OutputValue,
-    RunInFloat32,
-    RuntimeDiffers,
-    WeightsNotComparable,
-)
+from dlb_port.findings import files as files_causes
 
 __all__ = ["FileSubject"]
 
@@ -113,9 +103,8 @@ class FileSubject:
             rounded = {}
             for name in sorted(names & set(initialisers)):
                 array = array_of(initialisers[name])
-                rounded[name] = array * (
-                    1 + _ROUNDING * self._draw.choice((-1.0, 1.0), array.shape)
-                )
+                signs = self._draw.choice((-1.0, 1.0), array.shape)
+                rounded[name] = array * (1 + _ROUNDING * signs)
             if not rounded:
                 continue
             outputs = Evaluator(file.float64).run({**batches[0], **rounded})
@@ -129,20 +118,17 @@ class FileSubject:
     def weights(self) -> Sides:
         """The numbers that both files hold."""
         matched = self.matched
-        faults = tuple(Finding(cause=cause) for cause in matched.unmatched)
+        faults = tuple(Finding(cause=cause, figure=size) for cause, size in matched.unmatched)
         if faults and self.agree and not self.structure.equal:
-            return Sides(doubts=(Finding(cause=WeightsNotComparable()), *faults))
+            return Sides(doubts=(Finding(cause=files_causes.WeightsNotComparable()), *faults))
         if faults and all(item.distance <= FOLDED_TOLERANCE for item in matched.figures):
-            faults = (Finding(cause=BothFolded()), *faults)
+            faults = (Finding(cause=files_causes.BothFolded()), *faults)
         folded = tuple(weight.name for side in matched.folded for weight in side)
         note = (Finding(cause=FoldedWeights(weights=folded)),) if folded and not faults else ()
         tolerance = FOLDED_TOLERANCE if folded else None
+        sizes = matched.figures
         return Sides(
-            figures=matched.figures,
-            tolerance=tolerance,
-            faults=faults,
-            facts=note,
-            by_figures=False,
+            figures=sizes, tolerance=tolerance, faults=faults, facts=note, by_figures=False
         )
 
     @cached_property
@@ -150,7 +136,7 @@ class FileSubject:
         """Every output, in every batch."""
         numbered = len(self.runs.values[0]) > 1
         compared: list[Figure] = []
-        not_finite: list[OutputValue] = []
+        not_finite: list[files_causes.OutputValue] = []
         for place, (ours, theirs) in enumerate(zip(*self.runs.values), start=1):
             batch = f", batch {place}" if numbered else ""
             for name, value in ours.items():
@@ -158,12 +144,16 @@ class FileSubject:
                 for file, array in ((self.pair.first, value), (self.pair.second, theirs[name])):
                     if not np.isfinite(array.astype(np.float64)).all():
                         number = place if numbered else 0
-                        not_finite.append(OutputValue(file=file.label, output=name, batch=number))
+                        not_finite.append(
+                            files_causes.OutputValue(file=file.label, output=name, batch=number)
+                        )
         facts = [Finding(cause=cause) for cause in self.pair.facts]
         if not_finite:
-            facts.append(Finding(cause=NotFiniteOutputs(outputs=tuple(not_finite[:LISTED]))))
+            facts.append(
+                Finding(cause=files_causes.NotFiniteOutputs(outputs=tuple(not_finite[:LISTED])))
+            )
         if self.tolerance > FLOAT64_TOLERANCE:
-            facts.append(Finding(cause=FoldedTolerance(multiple=FLOAT32_MULTIPLE)))
+            facts.append(Finding(cause=files_causes.FoldedTolerance(multiple=FLOAT32_MULTIPLE)))
         return Sides(figures=tuple(compared), tolerance=self.tolerance, facts=tuple(facts))
 
     def nodes(self) -> Sides:
@@ -178,21 +168,19 @@ class FileSubject:
                 continue
             first, second = self.runs.traces
             if place:
-                first, second = (
-                    trace_file(file, batches[place]) for file, batches in self.pair.sides
-                )
+                first, second = (trace_file(file, each[place]) for file, each in self.pair.sides)
             parting = first_parting(first, second, differing, self.tolerance)
             if parting is None:
                 break
-            with_owner = msgspec.structs.replace
-            cause = NodesPart(
-                node=with_owner(parting.first, owner=self.pair.first.label),
-                other=with_owner(parting.second, owner=self.pair.second.label),
-                **parting.differs,
-            )
-            fault = Finding(cause=cause, figure=parting.figure, tolerance=self.tolerance)
-            return Sides(figures=(parting.figure,), tolerance=self.tolerance, faults=(fault,))
-        return Sides(tolerance=self.tolerance, doubts=(Finding(cause=OutputsConstant()),))
+            (cause, size), named = parting, msgspec.structs.replace
+            node = named(cause.node, owner=self.pair.first.label)
+            other = named(cause.other, owner=self.pair.second.label)
+            cause = named(cause, node=node, other=other)
+            fault = Finding(cause=cause, figure=size, tolerance=self.tolerance)
+            return Sides(figures=(size,), tolerance=self.tolerance, faults=(fault,))
+        return Sides(
+            tolerance=self.tolerance, doubts=(Finding(cause=files_causes.OutputsConstant()),)
+        )
 
     def float32_outputs(self) -> Sides:
         """The errors of both files in ONNX Runtime, and as tolerance a multiple of the smaller.
@@ -206,7 +194,7 @@ class FileSubject:
             model = file.model
             if _is_float64(model):
                 model = in_precision(model, TensorProto.FLOAT)
-                facts.append(Finding(cause=RunInFloat32(file=file.label)))
+                facts.append(Finding(cause=files_causes.RunInFloat32(file=file.label)))
             models.append(model)
         errors = [self._errors(side, model, _run_in_runtime) for side, model in enumerate(models)]
         largest = [max(item.distance for item in compared) for compared in errors]
@@ -218,7 +206,7 @@ class FileSubject:
             largest = [max(item.distance for item in compared) for compared in errors]
             in_numpy = max(largest) if math.isfinite(max(largest)) else None
             judged = max(largest) <= FLOAT32_MOST
-            cause = RuntimeDiffers(distance=distance, own=in_numpy, judged=judged)
+            cause = files_causes.RuntimeDiffers(distance=distance, own=in_numpy, judged=judged)
             facts.append(Finding(cause=cause))
             if not judged:
                 return Sides(doubts=tuple(facts))

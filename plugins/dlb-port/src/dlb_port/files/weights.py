@@ -66,13 +66,13 @@ class MatchedWeights:
     Attributes:
         figures: the distance of every weight of the first model from its counterpart, and every weight
             that only the second model has; worst first.
-        unmatched: weights that differ or have no counterpart; empty if all are equal.
+        unmatched: weights that differ or have no counterpart, with their figures; empty if all are equal.
         folded: weights of the first and of the second model that a batch normalisation of the other is
             folded into.
     """
 
     figures: tuple[Figure, ...]
-    unmatched: tuple[WeightDiffers | WeightInOne, ...]
+    unmatched: tuple[tuple[WeightDiffers | WeightInOne, Figure], ...]
     folded: tuple[tuple[Weight, ...], tuple[Weight, ...]]
 
 
@@ -177,10 +177,7 @@ def match_weights(
     # Of both, such weights may be in each other's place.
     in_one = len(left[0]) == len(first_weights) or len(left[1]) == len(second_weights)
     if all(left) and in_one and _same_numbers_together(*left):
-        compared += [
-            Figure(tensor=candidate.name, relative_l2=0.0, largest=0.0)
-            for candidate in first_weights
-        ]
+        compared += [Figure(tensor=x.name, relative_l2=0.0, largest=0.0) for x in first_weights]
         first_weights, second_weights = [], []
     folded: tuple[tuple[Weight, ...], tuple[Weight, ...]] = ((), ())
     if folding and (first_weights or second_weights):
@@ -198,31 +195,26 @@ def match_weights(
         ]
         folded = (tuple(in_first), tuple(in_second))
         compared += [*figures_second, *figures_first]
-    unmatched: list[WeightDiffers | WeightInOne] = []
+    unmatched: list[tuple[WeightDiffers | WeightInOne, Figure]] = []
     for weight in first_weights:
-        nearest = min(
-            second_weights, key=lambda candidate: _distance(weight, candidate), default=None
-        )
+        nearest = min(second_weights, key=lambda each: _distance(weight, each), default=None)
         if nearest is None or not math.isfinite(_distance(weight, nearest)):
             if _has_same_layout(weight, all_weights[1]):
                 continue
-            compared.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
-            unmatched.append(WeightInOne(file=labels[0], weight=_facts(weight)))
+            unmatched.append(_in_one(labels[0], weight))
             continue
         second_weights.remove(nearest)
-        compared_figure = _figure(weight, nearest)
-        compared.append(compared_figure)
-        unmatched.append(
-            WeightDiffers(
-                weight=_facts(weight), other=_facts(nearest), largest=compared_figure.largest
-            )
-        )
+        unmatched.append(_difference(weight, nearest))
     for weight in second_weights:
-        if _has_same_layout(weight, all_weights[0]):
-            continue
-        compared.append(Figure(tensor=weight.name, relative_l2=None, largest=None))
-        unmatched.append(WeightInOne(file=labels[1], weight=_facts(weight)))
+        if not _has_same_layout(weight, all_weights[0]):
+            unmatched.append(_in_one(labels[1], weight))
+    compared += [size for _, size in unmatched]
     return MatchedWeights(worst_first(compared), tuple(unmatched), folded)
+
+
+def _in_one(file: str, weight: Weight) -> tuple[WeightInOne, Figure]:
+    size = Figure(tensor=weight.name, relative_l2=None, largest=None)
+    return WeightInOne(file=file, weight=_facts(weight)), size
 
 
 def _facts(weight: Weight) -> WeightFacts:
@@ -256,7 +248,7 @@ def _same_numbers_together(first_weights: list[Weight], second_weights: list[Wei
     if any(weight.exact for weight in (*first_weights, *second_weights)):
         return False
     pools = [
-        np.concatenate([weight.values.ravel() for weight in side])
+        np.concatenate([each.values.ravel() for each in side])
         for side in (first_weights, second_weights)
     ]
     return np.array_equal(_sorted(pools[0]), _sorted(pools[1]))
@@ -281,13 +273,27 @@ def _distance(a: Weight, b: Weight) -> float:
     )
 
 
-def _figure(first: Weight, second: Weight) -> Figure:
+def _difference(first: Weight, second: Weight) -> tuple[WeightDiffers, Figure]:
+    """How two weights of one size differ, in the nearest layout, or else in the order of their numbers."""
     name = first.name if first.name == second.name else f"{first.name} / {second.name}"
-    layouts = list(transpositions(first.values, second.values))
-    if layouts:
-        nearest = min(layouts, key=lambda arranged: relative_l2(second.values.squeeze(), arranged))
-        return figure(name, second.values.squeeze(), nearest)
-    return figure(name, _sorted(second.values), _sorted(first.values))
+    own, layouts = first.values.squeeze(), list(transpositions(second.values, first.values))
+    other = min(layouts, key=lambda arranged: relative_l2(arranged, own), default=None)
+    if known := other is not None:
+        size = figure(name, other, own)
+    else:
+        own, other = _sorted(first.values), _sorted(second.values)
+        size = figure(name, other, own)
+    apart = np.nan_to_num(np.abs(other - own.astype(np.float64)), nan=np.inf).ravel()
+    places = [int(np.argmax(each)) for each in (apart > 0, apart)] if known else []
+    at = [tuple(map(int, np.unravel_index(each, first.values.shape))) for each in places]
+    cause = WeightDiffers(
+        weight=_facts(first),
+        other=_facts(second),
+        largest=size.largest,
+        differing=int(np.count_nonzero(apart)),
+        **dict(zip(("first", "worst"), at)),
+    )
+    return cause, size
 
 
 def _match_foldings(

@@ -6,17 +6,24 @@ from dlb_graph.comparing.causes import Cause, LayerFacts, Part, Shape
 
 
 class Float16Model(Cause, frozen=True, kw_only=True):
-    """A file is the same model in float16: every weight is the nearest number of float16.
+    """A file is the same model in float16: its weights are the other's, rounded to the nearest of float16.
 
     Attributes:
-        file: the file in float16.
-        weights: how many weights were compared.
+        file, other: the file in float16, and the other one.
+        weights: how many weights are rounded.
+        stored: whether the file keeps them in a wider type.
         distance: what rounding the weights does to the output that it moves most.
     """
 
     file: str
     weights: int
     distance: float
+    other: str = ""
+    stored: bool = False
+
+
+class Bfloat16Model(Float16Model, frozen=True, kw_only=True):
+    """The same in bfloat16."""
 
 
 class RoundedConstants(Cause, frozen=True, kw_only=True):
@@ -72,16 +79,30 @@ class WeightFacts(Part, frozen=True, kw_only=True):
 class WeightInOne(Cause, frozen=True, kw_only=True):
     """A weight has no counterpart in the other file."""
 
+    locates = True
+
     file: str
     weight: WeightFacts
 
 
 class WeightDiffers(Cause, frozen=True, kw_only=True):
-    """Two weights differ; ``largest`` is null where they are not finite."""
+    """Two weights differ.
+
+    Attributes:
+        largest: the largest difference; null where they are not finite.
+        differing: how many elements differ; 0 in older certificates.
+        first, worst: the indices of the first element that differs and of the one that differs most, in
+            the layout of ``weight``; null where the layouts are not known.
+    """
+
+    locates = True
 
     weight: WeightFacts
     other: WeightFacts
     largest: float | None
+    differing: int = 0
+    first: Shape | None = None
+    worst: Shape | None = None
 
 
 class WeightsNotComparable(Cause, frozen=True, kw_only=True):
@@ -115,11 +136,18 @@ class FoldedTolerance(Cause, frozen=True, kw_only=True):
 
 
 class ConstantsDiffer(Part, frozen=True, kw_only=True):
-    """Two constants that counterparts read; ``largest`` is null where they cannot be subtracted."""
+    """Two constants that counterparts read.
+
+    Attributes:
+        largest: the largest difference; null where they cannot be subtracted.
+        order: of the same numbers, how the first is transposed to be the other, or empty if no transposition
+            does it; null of other numbers.
+    """
 
     name: str
     other: str
     largest: float | None
+    order: Shape | None = None
 
 
 class NodesPart(Cause, frozen=True, kw_only=True):

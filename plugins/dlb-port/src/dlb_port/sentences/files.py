@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from dlb.proof.findings import Finding, LayerFacts
 from dlb.report.common import attributes_text, quoted, renders, says
 from dlb_graph.comparing import read_facts
@@ -25,11 +27,21 @@ def _noise(cause: read_facts.FedNoise, finding: Finding, adapter: str) -> str:
 
 
 says(read_facts.FedArrays, "inputs of {path}")
-says(
-    files.Float16Model,
-    "'{file}' is the same model in float16: each of {weights} weights is within half a unit "
-    "in the last place of float16, which moves the outputs by {distance:.1e}",
-)
+
+
+@renders(files.Bfloat16Model)
+@renders(files.Float16Model)
+def _narrow(cause: files.Float16Model, finding: Finding, adapter: str) -> str:
+    kind = "bfloat16" if isinstance(cause, files.Bfloat16Model) else "float16"
+    weights = "1 weight is that" if cause.weights == 1 else f"{cause.weights} weights are those"
+    stored = ", stored in a wider type" if cause.stored else ""
+    other = f"'{cause.other}'" if cause.other else "the other file"
+    return (
+        f"'{cause.file}' is the same model in {kind}: {weights} of {other} rounded to {kind}{stored}, which "
+        f"moves the outputs by {cause.distance:.1e}"
+    )
+
+
 says(
     files.RoundedConstants,
     "the same model, but for {constants} constants that exporters rounded at different steps, at "
@@ -90,14 +102,16 @@ def _in_one(cause: files.WeightInOne, finding: Finding, adapter: str) -> str:
 
 @renders(files.WeightDiffers)
 def _differs(cause: files.WeightDiffers, finding: Finding, adapter: str) -> str:
-    by = "are not finite" if cause.largest is None else f"differ by up to {cause.largest:.1e}"
-    return f"{_weight(cause.weight)} and {_weight(cause.other)} {by}"
+    count, size = (f"{number:,}" for number in (cause.differing, math.prod(cause.weight.shape)))
+    other = "" if cause.other.name == cause.weight.name else f" and '{cause.other.name}'"
+    by = "which is not finite" if cause.largest is None else f"by {cause.largest:.2g}"
+    few = cause.first != cause.worst and 2 * cause.differing < math.prod(cause.weight.shape)
+    first = f", first at {list(cause.first)}" if cause.first and few else ""
+    worst = f", worst at {list(cause.worst)}" if cause.worst else ", worst"
+    return f"{count} of {size} elements of {_weight(cause.weight)}{other} differ{first}{worst} {by}"
 
 
-says(
-    files.WeightsNotComparable,
-    "written differently, so that these weights cannot be compared with each other",
-)
+says(files.WeightsNotComparable, "written differently, so these weights cannot be compared")
 says(
     files.BothFolded,
     "no further apart than a batch normalisation is rounded where it is folded; if both files have "
@@ -122,18 +136,28 @@ def _tolerance(cause: files.FoldedTolerance, finding: Finding, adapter: str) -> 
 
 @renders(files.NodesPart)
 def _part(cause: files.NodesPart, finding: Finding, adapter: str) -> str:
-    text = f"first apart: {node_text(cause.node)} of {cause.node.owner}, "
-    text += f"{node_text(cause.other)} of {cause.other.owner}"
+    node, other = cause.node, cause.other
     if cause.operators_differ:
-        text += "; operators"
-    if cause.attributes:
-        text += f"; attributes: {', '.join(cause.attributes)}"
+        return f"{node_text(node)} of {node.owner}, {node_text(other)} of {other.owner}"
+    name = f"{node.kind} '{node.name}'"
+    if node.name != other.name:
+        name += f" of {node.owner}, '{other.name}' of {other.owner}"
+    parts = [name]
+    for name in cause.attributes:
+        values = (f"{each.attributes.get(name, 'none')} in {each.owner}" for each in (node, other))
+        parts.append(f"{name} is {' and '.join(values)}")
     for pair in cause.constants:
-        text += f"; constants: '{pair.name}' and '{pair.other}'"
-        text += "" if pair.largest is None else f", largest difference {pair.largest:.1e}"
+        names = f"constants '{pair.name}'" + (f" and '{pair.other}'" * (pair.other != pair.name))
+        if pair.order is not None:
+            order = f"transposed by {list(pair.order)}" if pair.order else "in another order"
+            parts.append(f"{names} hold the same numbers, in {other.owner} {order}")
+        else:
+            parts.append(names + (f" differ by {pair.largest:.2g}" if pair.largest else " differ"))
     if cause.reads or cause.other_reads:
-        text += f"; inputs: reads {', '.join(cause.reads)} and {', '.join(cause.other_reads)}"
-    return text
+        parts.append(
+            f"reads {', '.join(cause.reads)}, and {', '.join(cause.other_reads)} in {other.owner}"
+        )
+    return ": ".join([parts[0], "; ".join(parts[1:])]) if parts[1:] else parts[0]
 
 
 says(files.OutputsConstant, "the outputs that differ are inputs or constants")
@@ -147,8 +171,5 @@ def _runtime(cause: files.RuntimeDiffers, finding: Finding, adapter: str) -> str
         for distance in (cause.distance, cause.own)
     )
     distances = f"in float32 this ONNX Runtime is {runtime} from the truth, dlb's evaluation {own}"
-    return (
-        f"{distances}, by which the files are judged"
-        if cause.judged
-        else f"{distances}: too far to judge"
-    )
+    judged = ", by which the files are judged" if cause.judged else ": too far to judge"
+    return f"{distances}{judged}"
