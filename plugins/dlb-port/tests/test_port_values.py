@@ -12,6 +12,7 @@ from dlb.proof.certificate import Certificate
 from dlb.proof.engine import Check, judge
 from dlb.proof.findings import Figure, LayerFacts
 from dlb.report.records import certificate_table, further_lines
+from dlb_port.attributes import ENTRIES, catalogue_entries
 from dlb_port.check_tables import PORT
 from dlb_port.comparison import PortComparison
 from dlb_port.culprit import Side, compare_layers
@@ -174,7 +175,7 @@ def test_attributes_that_are_alike_are_not_shown_and_none_is_where_it_differs() 
         LayerFacts(name="pool", type="Pool", attributes={"size": "2", "pad": pad, "axis": "None"})
         for pad in ("None", "1")
     )
-    assert native_layer_text(one, other) == "'pool' Pool(pad=None)"
+    assert native_layer_text(one, other) == "'pool' Pool(padding=None by pad)"
     assert native_layer_text(one) == "'pool' Pool(size=2)"
     differs = SpanDiffers(
         after="",
@@ -182,7 +183,35 @@ def test_attributes_that_are_alike_are_not_shown_and_none_is_where_it_differs() 
         reference=CodeSpan(model="one", layers=(one,)),
         other=CodeSpan(model="other", layers=(other,)),
     )
-    assert span_text(differs).endswith("'pool' Pool(pad=None) of one, 'pool' Pool(pad=1) of other")
+    assert span_text(differs).endswith(
+        "'pool' Pool(padding=None by pad) of one, 'pool' Pool(padding=1 by pad) of other"
+    )
+
+
+def norm(kept: float, **attributes: str) -> LayerFacts:
+    return LayerFacts(name="n", kind="batch_norm", type="BN", attributes=attributes, momentum=kept)
+
+
+def test_attributes_are_compared_and_shown_in_canonical_terms() -> None:
+    torch = norm(0.9, eps="1e-05", momentum="0.1", affine="True")
+    keras = norm(0.9, epsilon="0.001", momentum="0.9", axis="-1")
+    assert native_layer_text(torch, keras) == "'n' BN(epsilon=1e-05 by eps)"
+    assert native_layer_text(keras, torch) == "'n' BN(epsilon=0.001)"
+    assert [*catalogue_entries(torch, keras)] == ["batch-norm-default-epsilon"]
+    copied = norm(0.1, epsilon="1e-5", momentum="0.1", axis="-1")
+    # Evaluation does not show a momentum, so whatever else differs may be the cause.
+    assert native_layer_text(torch, copied) == "'n' BN(momentum=0.9 by momentum=0.1, affine=True)"
+    assert native_layer_text(copied, torch) == "'n' BN(momentum=0.1, axis=-1)"
+    strided = (LayerFacts(name="c", type="Conv", attributes=each) for each in (
+        {"stride": "(2, 2)", "padding": "(1, 1)", "out_channels": "8"},
+        {"strides": "(2, 2)", "padding": "same", "filters": "8"},
+    ))  # fmt: skip
+    assert native_layer_text(*strided) == "'c' Conv(padding=1)"
+
+
+def test_entries_of_the_catalogue_exist() -> None:
+    folder = Path(__file__).parents[3] / "tests" / "framework_differences" / "entries"
+    assert all((folder / f"{entry}.toml").exists() for entry in ENTRIES.values())
 
 
 def test_a_check_that_failed_elsewhere_shows_no_figure_that_passed() -> None:

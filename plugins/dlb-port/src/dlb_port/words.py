@@ -106,11 +106,23 @@ def name_functions(
     names, folders = {}, {}
     for model, each in functions.items():
         try:
-            names[model], own = (each, None) if isinstance(each, str) else name_function(each)
+            names[model], own = _in_file(each) if isinstance(each, str) else name_function(each)
         except UnsupportedError as error:
             raise RequestError(f"{model}={error}") from None
         folders[model] = Path(folder or own or Path.cwd())
     return names, folders
+
+
+def _in_file(function: str) -> tuple[str, Path | None]:
+    """``folder/net.py:make`` as ``net:make`` and the folder; as it is if it names no file."""
+    path, _, attribute = function.rpartition(":")
+    if not path.endswith(".py"):
+        return function, None
+    file = Path(path).absolute()
+    module, folder = file.stem, file.parent
+    while (folder / "__init__.py").exists():
+        module, folder = f"{folder.name}.{module}", folder.parent
+    return f"{module}:{attribute}", folder
 
 
 def named_models(models: Mapping[str, str], captured: CaptureFile | None) -> dict[str, str]:
@@ -135,9 +147,7 @@ def named_models(models: Mapping[str, str], captured: CaptureFile | None) -> dic
             )
         named[name] = factory
     if len(named) < 2:
-        raise RequestError(
-            "a port is proven of two models or more; give another ADAPTER=MODULE:FACTORY"
-        )
+        raise RequestError("a port needs two models or more; give another ADAPTER=MODULE:FACTORY")
     model_files(named)
     return named
 

@@ -168,6 +168,17 @@ def test_a_map_that_is_there_is_left_as_it_is(dlb: Dlb, verify: Verify) -> None:
     assert (dlb.folder / "dlb-map.toml").read_text() == "# mine\n"
 
 
+def test_a_factory_may_be_named_by_its_file(dlb: Dlb, verify: Verify) -> None:
+    package = dlb.folder / "deep" / "nets"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "part.py").write_text(HEAD + THEIRS)
+    (package / "theirs.py").write_text("from .part import make\n")
+    for factory in ("theirs.py:make", "deep/nets/theirs.py:make"):
+        ended = verify("-q", factory=factory)
+        assert ended.status == 0, ended.err
+
+
 def test_an_array_of_ones_own_is_used(dlb: Dlb, verify: Verify) -> None:
     np.savez(dlb.folder / "x.npz", anything=np.ones((4, 6), np.float32))
     assert verify("--input", "x.npz").status == 0
@@ -559,7 +570,7 @@ def test_path_that_is_no_map(verify: Verify, path: str) -> None:
 #: The factory's spelling, its module, and what the line must say.
 FACTORIES = {
     "no colon": ("theirs.make", THEIRS, ("'theirs.make' must be MODULE:FACTORY",)),
-    "path": ("./theirs.py:make", THEIRS, ("must be MODULE:FACTORY",)),
+    "path": ("./nowhere/theirs.py:make", THEIRS, ("no module 'theirs' in", "nowhere")),
     "no module": ("their:make", THEIRS, ("no module 'their'", "run dlb in the folder")),
     "no package": ("pkg.theirs:make", THEIRS, ("no module 'pkg'",)),
     "needs another": (

@@ -6,6 +6,7 @@ import msgspec
 
 from dlb.proof.findings import Finding, LayerFacts
 from dlb.report.common import PLACES, attributes_text, quoted, renders, says, shape_text
+from dlb_port.attributes import catalogue_entries, shown_attributes
 from dlb_port.findings import port
 
 __all__ = ["native_layer_text", "span_text"]
@@ -18,17 +19,11 @@ def native_layer_text(layer: LayerFacts, other: LayerFacts | None = None) -> str
     """A layer of a user's model: ``'fc1' Linear(in_features=6)``.
 
     Args:
-        other: the layer that it is compared with; attributes that both have alike are left out. One of None
-            is shown only if the other has another value.
+        other: the layer that it is compared with, for :func:`shown_attributes`.
     """
     if not layer.type:
         return f"'{layer.name}'"
-    its = other.attributes if other is not None else {}
-    shown = {
-        name: value
-        for name, value in layer.attributes.items()
-        if (value != "None" or name in its) and (name not in its or its[name] != value)
-    }
+    shown = dict(shown_attributes(layer, other or LayerFacts(name="")))
     attributes = attributes_text(msgspec.structs.replace(layer, attributes=shown))
     name = f"'{layer.name}' " if layer.name else ""
     return f"{name}{layer.type}" + (f"({attributes})" if attributes else "")
@@ -144,9 +139,16 @@ def span_text(cause: port.SpanDiffers) -> str:
 
 PLACES[port.SpanDiffers] = lambda cause: (span_text(cause), "")
 PLACES[port.PortLayerDiffers] = lambda cause: (
-    f"layer {native_layer_text(cause.reference)}",
-    native_layer_text(cause.other),
+    f"layer {native_layer_text(cause.reference, cause.other)}",
+    native_layer_text(cause.other, cause.reference) + _see(cause.reference, cause.other),
 )
+
+
+def _see(own: LayerFacts, other: LayerFacts) -> str:
+    """Where the catalogue of framework differences has what two layers have otherwise."""
+    pages = sorted(catalogue_entries(own, other))
+    folder = "docs/reference/framework-differences"
+    return f"; see {', '.join(f'{folder}/{page}.md' for page in pages)}" if pages else ""
 
 
 @renders(port.SpanDiffers)
