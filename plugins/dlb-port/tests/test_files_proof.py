@@ -621,6 +621,12 @@ def test_of_weights_that_differ_the_first_and_the_worst_elements_are_named(compa
     )
 
 
+def test_a_number_that_is_not_finite_is_named_where_it_is(compare):
+    certificate = compare(of(SWISH, {"w": W}), of(SWISH, {"w": np.where(W[2, 1] == W, np.nan, W)}))
+    said = describe(result(certificate, "weights"))
+    assert "1 of 16 elements of 'w'" in said and "worst at [2, 1] which is not finite" in said
+
+
 def test_a_kernel_with_axes_in_another_order_is_said_to_be_that(compare):
     other = copied(GRAPHS["lenet5"])
     set_weight(other, "conv2.weight", lambda array: array.transpose(0, 1, 3, 2))

@@ -198,7 +198,12 @@ def match_weights(
     unmatched: list[tuple[WeightDiffers | WeightInOne, Figure]] = []
     for weight in first_weights:
         nearest = min(second_weights, key=lambda each: _distance(weight, each), default=None)
-        if nearest is None or not math.isfinite(_distance(weight, nearest)):
+        # Of numbers that are not finite, only a name says where they belong.
+        if nearest is not None and not math.isfinite(_distance(weight, nearest)):
+            own = weight.name, weight.values.size
+            others = (each for each in second_weights if (each.name, each.values.size) == own)
+            nearest = next(others, None)
+        if nearest is None:
             if _has_same_layout(weight, all_weights[1]):
                 continue
             unmatched.append(_in_one(labels[0], weight))

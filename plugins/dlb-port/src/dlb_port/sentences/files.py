@@ -97,7 +97,7 @@ def _weight(weight: files.WeightFacts) -> str:
 
 @renders(files.WeightInOne)
 def _in_one(cause: files.WeightInOne, finding: Finding, adapter: str) -> str:
-    return f"{_weight(cause.weight)} is in {cause.file} only"
+    return f"{_weight(cause.weight)} is in {cause.file} only, or zero in the other"
 
 
 @renders(files.WeightDiffers)
