@@ -455,9 +455,7 @@ def _fix_shaped_weights(
     if not names:
         return
     values = Evaluator(fix_input_shapes(model, inputs)).run(inputs, names)
-    same = {
-        name: value for name, value in values.items() if np.array_equal(value, traced.values[name])
-    }
+    same = {x: value for x, value in values.items() if np.array_equal(value, traced.values[x])}
     set_nominal_values(model, values, same)
 
 

@@ -74,9 +74,7 @@ class KnownValues:
         if array is None:
             return False
         wanted = self.fingerprint(array)
-        return any(
-            wanted.agrees(known, self.tolerance) for known in self._by_size.get(wanted.size, ())
-        )
+        return any(wanted.agrees(x, self.tolerance) for x in self._by_size.get(wanted.size, ()))
 
     def same(self, first: Array, second: Array) -> bool:
         """Whether two arrays can be the same numbers."""

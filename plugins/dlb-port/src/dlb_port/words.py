@@ -106,19 +106,22 @@ def name_functions(
     names, folders = {}, {}
     for model, each in functions.items():
         try:
-            names[model], own = _in_file(each) if isinstance(each, str) else name_function(each)
+            found = _in_file(each, folder) if isinstance(each, str) else name_function(each)
+            names[model], own = found
         except UnsupportedError as error:
             raise RequestError(f"{model}={error}") from None
-        folders[model] = Path(folder or own or Path.cwd())
+        folders[model] = Path((isinstance(each, str) and own) or folder or own or Path.cwd())
     return names, folders
 
 
-def _in_file(function: str) -> tuple[str, Path | None]:
+def _in_file(function: str, within: str | Path | None) -> tuple[str, Path | None]:
     """``folder/net.py:make`` as ``net:make`` and the folder; as it is if it names no file."""
     path, _, attribute = function.rpartition(":")
     if not path.endswith(".py"):
         return function, None
-    file = Path(path).absolute()
+    file = Path(within or "", path).absolute()
+    if not file.is_file():
+        raise UnsupportedError(f"{function}: there is no file {file}")
     module, folder = file.stem, file.parent
     while (folder / "__init__.py").exists():
         module, folder = f"{folder.name}.{module}", folder.parent

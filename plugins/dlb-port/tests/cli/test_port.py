@@ -570,7 +570,11 @@ def test_path_that_is_no_map(verify: Verify, path: str) -> None:
 #: The factory's spelling, its module, and what the line must say.
 FACTORIES = {
     "no colon": ("theirs.make", THEIRS, ("'theirs.make' must be MODULE:FACTORY",)),
-    "path": ("./nowhere/theirs.py:make", THEIRS, ("no module 'theirs' in", "nowhere")),
+    "path": (
+        "./nowhere/theirs.py:make",
+        THEIRS,
+        ("faulty=./nowhere/theirs.py:make: there is no file",),
+    ),
     "no module": ("their:make", THEIRS, ("no module 'their'", "run dlb in the folder")),
     "no package": ("pkg.theirs:make", THEIRS, ("no module 'pkg'",)),
     "needs another": (
