@@ -189,8 +189,10 @@ def further_lines(certificate: Certificate) -> Iterator[str]:
         yield f"{certificate.title(adapter)}: {divergence_text(divergent)}"
     if certificate.left_out:
         yield f"Left out, so nothing is proven: {', '.join(certificate.left_out)}"
-    for reason, without in inapplicable_groups(certificate).items():
-        yield f"Not checked, {reason}: {', '.join(without)}"
+    groups = inapplicable_groups(certificate).items()
+    if groups:
+        listed = (f"{', '.join(without)}, {reason}" for reason, without in groups)
+        yield f"Not checked: {'; '.join(listed)}"
     for adapter, declared in certificate.deviations.items():
         for text in declared:
             yield f"{adapter} declares: {text}"
