@@ -77,7 +77,7 @@ def test_what_changed_is_compared_and_proven(dlb: Dlb, repository: Path) -> None
     summary = (repository / "s.md").read_text()
     assert "| models/other.onnx | diff | failed |" in summary
     assert "| mlp.toml | verify | passed | mlp: example proven |" in summary
-    assert "- other.onnx differs first in weights: 9 of 9 elements of 'w' [3, 3]" in summary
+    assert "- other.onnx differs first in weights: 9 of 9 elements of" in summary
     assert "settings.toml" not in ended.out + summary and "kept" not in ended.out
 
 
