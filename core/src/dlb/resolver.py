@@ -147,7 +147,5 @@ def _sharing_cores(request: Request, threads: int | None) -> Request:
     at_once = max(1, min(len(request.environments), cores // (workers * (threads or 1))))
     at_once = at_once if request.device == "cpu" else 1
     return replace(
-        request,
-        at_once=at_once,
-        threads=threads or max(1, free_cores() // (workers * at_once)),
+        request, at_once=at_once, threads=threads or max(1, free_cores() // (workers * at_once))
     )

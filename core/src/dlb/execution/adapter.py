@@ -158,10 +158,7 @@ def calibrate_again(
     Sets ``run.calibration``, or ``run.failure`` if the worker fails.
     """
     stage = _stage(environment, request, prepared, reporter, stop, run)
-    with (
-        _failures_kept(stage, run),
-        stage.start("calibration", single=True) as workers,
-    ):
+    with _failures_kept(stage, run), stage.start("calibration", single=True) as workers:
         run.calibration = calibrate(stage, workers.group, run.changes, run.float32)
     reporter.finished(environment.adapter, run.failure.line if run.failure else "done")
 

@@ -47,13 +47,7 @@ def export_model(
         refuse_export(stage.adapter, Finding(cause=TrainedNotFinite()), stage.keep)
         return None
     prove_export(
-        run.model,
-        prepared.canonical,
-        stage.adapter,
-        inputs,
-        exported,
-        stage.keep,
-        stage.rounding,
+        run.model, prepared.canonical, stage.adapter, inputs, exported, stage.keep, stage.rounding
     )
     if request.out is not None and exported.exists():
         return record.keep_model(exported, request.out)

@@ -72,12 +72,7 @@ class PeriodicTests:
         """
         until = np.cumsum(seconds)
         return tuple(
-            record.Tested(
-                step=done,
-                seconds=float(until[done - 1]),
-                accuracy=accuracy,
-                loss=loss,
-            )
+            record.Tested(step=done, seconds=float(until[done - 1]), accuracy=accuracy, loss=loss)
             for done, (accuracy, loss) in self.found.items()
         )
 

@@ -42,6 +42,33 @@ _GROUPS: dict[CheckGroup, str] = {
     "distributed": "gradients summed where they should be averaged (or the other way), shares of the "
     "batch, or statistics of each worker's own",
 }
+#: Reasons that are always told alike.
+_REASONS: dict[type[Cause], str] = {
+    explain.InfiniteDistance: "a value is missing, has another shape, or is not a number",
+    explain.Float32Rounding: "as large as one rounding to float32: something is kept or computed in float32",
+    explain.LosesDigits: "a formula that loses digits where numbers are large or far from zero, and is right "
+    "elsewhere",
+    explain.InFloat32Only: f"in float32 alone: {_GROUPS['update']}",
+    explain.OtherGradients: "no number of the optimizer explains it, so its gradients are others: of other "
+    "samples, or of parts of a batch that are added up otherwise",
+    explain.OnlyStatistics: "the weights agree; only running statistics differ: the share of the batch that "
+    "they take, or n - 1 for n under its variance",
+    explain.OnlyLoss: "what the step changes agrees; only the loss that it tells differs: mean or sum, or a "
+    "penalty that it leaves out",
+    explain.OnlyClipping: "clipping: that it is done, by value or by a norm, and by the norm of what",
+    explain.OfLoss: "the loss: mean or sum, smoothing, weights, a bound, what it ignores, targets that are "
+    "rounded, or what overflows",
+    explain.OnlyTimedBatch: "a smaller batch agrees: what is done at this size alone, or the pipeline that "
+    "feeds it",
+    explain.OtherInFloat32: "too far apart for a lack of digits, and float64 agrees: in float32 other work is "
+    "done",
+}
+#: By whether values are extreme.
+_OF_BACKWARD = {
+    False: "the gradient of the loss, something detached from the graph, left out or shared, or a backward "
+    "pass that is not its forward pass's",
+    True: "the slope at a kink, at a bound or among ties, or what overflows",
+}
 
 
 def explanation_lines(certificate: Certificate, *, short: bool = False) -> Iterator[str]:
@@ -104,14 +131,10 @@ def reason_text(explanation: Explanation) -> str:
 
 
 def _reason(reason: Cause) -> str:
+    if text := _REASONS.get(type(reason)):
+        return text
     if isinstance(reason, workload.Otherwise):
         return otherwise(reason)
-    if isinstance(reason, explain.InfiniteDistance):
-        return "a value is missing, has another shape, or is not a number"
-    if isinstance(reason, explain.Float32Rounding):
-        return "as large as one rounding to float32: something is kept or computed in float32"
-    if isinstance(reason, explain.LosesDigits):
-        return "a formula that loses digits where numbers are large or far from zero, and is right elsewhere"
     if isinstance(reason, explain.NativeDropout):
         return f"{dropout_text(reason.fault)}, where the framework itself draws"
     if isinstance(reason, explain.TrainingOnly):
@@ -121,8 +144,6 @@ def _reason(reason: Cause) -> str:
     if isinstance(reason, explain.LayerKind):
         guess = LAYERS[reason.kind].mistakes if reason.kind in LAYERS else ""
         return f"with {reason.kind} it is mostly {guess}" if guess else ""
-    if isinstance(reason, explain.InFloat32Only):
-        return f"in float32 alone: {_GROUPS['update']}"
     if isinstance(reason, explain.SameFactor):
         return (
             f"every change is off by the same factor, 1 ± {reason.size:.2g}: the learning rate, a bias "
@@ -133,49 +154,11 @@ def _reason(reason: Cause) -> str:
             f"only tensors called {reason.parameter} are off: what weight decay, a penalty or a rate of their "
             "own applies to"
         )
-    if isinstance(reason, explain.OtherGradients):
-        return (
-            "no number of the optimizer explains it, so its gradients are others: of other samples, or of "
-            "parts of a batch that are added up otherwise"
-        )
     if isinstance(reason, explain.OnlyState):
         what = "a convention of its scale" if reason.scaled else "its decay, or what it averages"
         return f"the weights agree; only the optimizer's state differs, by {what}"
-    if isinstance(reason, explain.OnlyStatistics):
-        return (
-            "the weights agree; only running statistics differ: the share of the batch that they take, or "
-            "n - 1 for n under its variance"
-        )
-    if isinstance(reason, explain.OnlyLoss):
-        return (
-            "what the step changes agrees; only the loss that it tells differs: mean or sum, or a penalty "
-            "that it leaves out"
-        )
-    if isinstance(reason, explain.OnlyClipping):
-        return "clipping: that it is done, by value or by a norm, and by the norm of what"
-    if isinstance(reason, explain.OfLoss):
-        return (
-            "the loss: mean or sum, smoothing, weights, a bound, what it ignores, targets that are rounded, or "
-            "what overflows"
-        )
     if isinstance(reason, explain.OfBackward):
-        what = (
-            "the slope at a kink, at a bound or among ties, or what overflows"
-            if reason.extreme
-            else ""
-        )
-        return what or (
-            "the gradient of the loss, something detached from the graph, left out or shared, or a backward "
-            "pass that is not its forward pass's"
-        )
-    if isinstance(reason, explain.OnlyTimedBatch):
-        return (
-            "a smaller batch agrees: what is done at this size alone, or the pipeline that feeds it"
-        )
-    if isinstance(reason, explain.OtherInFloat32):
-        return (
-            "too far apart for a lack of digits, and float64 agrees: in float32 other work is done"
-        )
+        return _OF_BACKWARD[reason.extreme]
     assert isinstance(reason, explain.OfGroup)
     return _GROUPS[reason.group]
 

@@ -85,7 +85,7 @@ def _value(text: Any) -> Any:
     """One number for several that are equal: a kernel of (3, 3) is one of 3."""
     try:
         value = ast.literal_eval(str(text))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {"valid": 0}.get(text, text)
     several = isinstance(value, (list, tuple)) and value and all(each == value[0] for each in value)
     return value[0] if several else value

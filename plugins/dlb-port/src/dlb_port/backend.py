@@ -151,8 +151,13 @@ class _Worker:
 
     def _start(self) -> tuple[Group, Capabilities]:
         folder = self._open.enter_context(scratch_folder())
-        of = self.environment.adapter, self.environment.python
-        launch = Launch(*of, folder, threads=self.threads, device=self.device)
+        launch = Launch(
+            self.environment.adapter,
+            self.environment.python,
+            folder,
+            threads=self.threads,
+            device=self.device,
+        )
         group = self._open.enter_context(worker_group(launch))
         start(group, threads=self.threads, device=self.device, seed=0)
         return group, capabilities_of(group.call("describe")[0], self.environment.adapter)

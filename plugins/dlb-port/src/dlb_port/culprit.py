@@ -200,8 +200,8 @@ def _culprit(
             other_shape=shapes[1] if shapes else None,
         )
     agreed = [event for event in events if event.output and _passes(event.output, tolerance)]
-    places = {event.places: event for event in agreed if event.places < failing.places}
-    before = places[max(places)] if places else None
+    earlier = (event for event in agreed if event.places < failing.places)
+    before = max(earlier, key=lambda event: event.places, default=None)
     return _span_between(ours, theirs, before, failing.places, failing, known)
 
 

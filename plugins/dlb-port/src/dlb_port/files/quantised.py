@@ -30,8 +30,11 @@ Array = npt.NDArray[Any]
 _INTEGER_PRODUCTS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
 _LINEAR_PRODUCTS = {"QLinearConv": "Conv", "QLinearMatMul": "MatMul"}
 _ROUNDING = {
-    *("DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"),
-    *(*_INTEGER_PRODUCTS, *_LINEAR_PRODUCTS),
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "QuantizeLinear",
+    *_INTEGER_PRODUCTS,
+    *_LINEAR_PRODUCTS,
 }
 #: What a weight may be off by, in steps: half of one, and float32's rounding of the scale.
 _HALF = 0.5 + 1e-3

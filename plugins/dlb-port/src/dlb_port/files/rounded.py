@@ -30,8 +30,9 @@ __all__ = ["with_constants", "with_shared_constants"]
 
 Array = npt.NDArray[Any]
 #: Operators that only arrange numbers, or hold them.
-_MOVES = {"Cast", "Concat", "Constant", "ConstantOfShape", "Expand", "Gather", "Slice", "Split"}
-_MOVES |= {*LAYOUT, "Tile"}
+_MOVES = LAYOUT | {
+    "Cast", "Concat", "Constant", "ConstantOfShape", "Expand", "Gather", "Slice", "Split", "Tile",
+}  # fmt: skip
 #: The share of an operator's numbers that another order of roundings changes at the least.
 _MANY = 0.05
 
