@@ -45,7 +45,7 @@ def test_adapters_of_which_the_same_is_said_share_a_line(
     reason = Finding(cause=FeatureMissing(feature="masks", because=("drop",)))
     skipped = [Check.of("update", name).not_run(reason) for name in ("torch", "tf")]
     (line,) = [line for line in shown(capsys, *skipped) if "checks not run" in line]
-    assert line.startswith("torch, tf: 1 checks not run, since ")
+    assert line.startswith("torch, tf: 1 check not run, since ")
 
 
 def test_what_failed_is_a_line_with_the_layer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -221,7 +221,7 @@ def _not_passed_lines(
         parts = [part for part in (_verdict_text(certificate, result), *worst, text) if part]
         titles.setdefault(f", {result.check}: {'; '.join(parts)}", []).append(title)
     for (title, text), checks in lacking.items():
-        line = f": {len(checks)} checks not run, since {text}: {'; '.join(checks)}"
+        line = f": {len(checks)} check{'s' * (len(checks) > 1)} not run, since {text}: {'; '.join(checks)}"
         titles.setdefault(line, []).append(title)
     for line, alike in titles.items():
         yield f"{', '.join(alike)}{line}"
