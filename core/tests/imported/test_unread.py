@@ -89,7 +89,7 @@ def test_the_size_of_the_batch_is_no_weight(name: str, tmp_path: Path) -> None:
     path = saved(tmp_path, COUNTS[name])
     with pytest.raises(UnsupportedError, match="it computes with the size of the batch; --size"):
         import_file(path)
-    fixed = import_file(path, reading=Reading(sizes=(("x:0", 4),)))
+    fixed = import_file(path, reading=Reading(sizes={"x:0": 4}))
     assert [cause.sizes for cause in fixed.read_as] == [(("x:0", 4),)]
 
 

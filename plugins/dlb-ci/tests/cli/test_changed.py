@@ -153,9 +153,8 @@ def test_a_file_of_weights_that_changed_alone(dlb: Dlb, repository: Path) -> Non
     (folder / "w.bin").write_bytes(np.full((3, 3), 0.25, np.float32).tobytes())
     for words in ((), ("two words/w.bin",)):
         ended = dlb("changed", *words)
-        assert (
-            ended.status == 1 and "a b.onnx differs first in weights: w, 5.0e-01 apart" in ended.out
-        )
+        first = r"a b.onnx differs first in weights: 9 of 9 elements of 'w' .*, 5.0e-01 apart"
+        assert ended.status == 1 and re.search(first, ended.out)
 
 
 def test_a_first_commit_and_a_shallow_clone(dlb: Dlb, repository: Path) -> None:
@@ -241,7 +240,8 @@ def test_the_action_installs_what_the_repository_has() -> None:
     words = step("Install dlb").split()
     names = (ROOT / "requirements" / "all.txt").read_text().split("\n")[1:]
     assert "requirements/all.txt" in words and "./plugins/dlb-ci" in names
-    assert all((ROOT / name / "pyproject.toml").is_file() for name in names if name)
+    folders = [ROOT / name.partition("[")[0] for name in names if name]
+    assert all((folder / "pyproject.toml").is_file() for folder in folders)
     for name in re.findall(r"\$\{\{ inputs\.(\w+) \}\}", ACTION):
         assert f"\n  {name}:\n" in ACTION
     assert "${{" not in "".join(step(name) for name in ("Install", "Make", "Prove"))

@@ -668,7 +668,7 @@ REQUESTS: dict[str, tuple[list[object], tuple[str, ...]]] = {
     "none": ([], ("two models or more",)),
     "group": ([*TWO, "--group", "forward"], ("No such option", "--group")),
     "no folder": ([*TWO, "--certificate", "nowhere/c.json"], ("there is no folder nowhere",)),
-    "layout of none": ([*TWO, "--layout", "torch=NHWC"], ("no model of 'torch'",)),
+    "layout of none": ([*TWO, "--layout", "torch=NHWC"], ("no model 'torch'",)),
     "layout": ([*TWO, "--layout", "faulty=CHWN"], ("'CHWN'", "NHWC")),
     "layout of nothing": ([*TWO, "--layout", "NHWC"], ("ADAPTER=...", "tf=NHWC")),
     "a trainer alone": (
@@ -679,7 +679,7 @@ REQUESTS: dict[str, tuple[list[object], tuple[str, ...]]] = {
         [*TWO, "--trainer", "faulty=theirs:train", "--trainer", "example=ours:train"],
         ("--batches FILE",),
     ),
-    "trainer of none": ([*TWO, "--trainer", "torch=a:b"], ("no model of 'torch'",)),
+    "trainer of none": ([*TWO, "--trainer", "torch=a:b"], ("no model 'torch'",)),
     "shape": ([*TWO, "--input-shape", "6,x"], ("--input-shape 6,x", "3,32,32")),
     "no shape": ([*TWO, "--input-shape", "0"], ("every number must be 1 or more",)),
     "two inputs": ([*TWO, "--input", "x.npz", "--input-shape", "6"], ("--input excludes",)),
