@@ -679,7 +679,7 @@ REQUESTS: dict[str, tuple[list[object], tuple[str, ...]]] = {
         [*TWO, "--trainer", "faulty=theirs:train", "--trainer", "example=ours:train"],
         ("--batches FILE",),
     ),
-    "trainer of none": ([*TWO, "--trainer", "torch=a:b"], ("no model 'torch'",)),
+    "trainer of none": ([*TWO, "--trainer", "torch=a:b"], ("no model of 'torch'",)),
     "shape": ([*TWO, "--input-shape", "6,x"], ("--input-shape 6,x", "3,32,32")),
     "no shape": ([*TWO, "--input-shape", "0"], ("every number must be 1 or more",)),
     "two inputs": ([*TWO, "--input", "x.npz", "--input-shape", "6"], ("--input excludes",)),
