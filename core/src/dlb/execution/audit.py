@@ -359,8 +359,8 @@ def _judge(
     step_seconds = _median(audit.step_seconds)
     in_steps = min(JUDGE_STEPS * step_seconds, MOST_JUDGE_SECONDS)
     budget = max(JUDGE_SECONDS, in_steps, JUDGE_SHARE * (now - began))
-    # So many as must be judged take about as long as so many steps of the run took.
-    patience = max(budget, float(audit.step_seconds.sum()))
+    # Without as many as must be judged, all that the run took so far is without a verdict.
+    patience = max(budget, now - began)
     judged: list[JudgedStep] = []
     replay = Replay()
 
