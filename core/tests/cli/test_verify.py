@@ -209,6 +209,28 @@ def test_a_run_from_python(dlb: Dlb) -> None:
     assert dlb.left() == []
 
 
+def test_fewer_threads_where_fewer_cores_are_free(dlb: Dlb) -> None:
+    done = python(
+        dlb,
+        "from dlb import resolver\n"
+        "from dlb.execution import adapter, models\n"
+        "adapter.free_cores = resolver.free_cores = lambda: 1\n"
+        "start, begun = models.Stage.start, []\n"
+        "def noted(stage, name, **words):\n"
+        "    begun.append((name, words.get('threads', stage.request.threads)))\n"
+        "    return start(stage, name, **words)\n"
+        "models.Stage.start = noted\n"
+        "dlb.verify(WHAT, ['example'], groups=['forward'])\n"
+        "dlb.verify(WHAT, ['example'], groups=['forward'], threads=2)\n"
+        "outcome = dlb.run(WHAT, ['example'], steps=20, threads=2, out='made')\n"
+        "print(begun, outcome.proven, outcome.records[0].options.threads)\n",
+    )
+    assert done.stdout == ("[('timed', 1), ('timed', 2), ('timed', 2), ('proof', 1)] True 2\n"), (
+        done.stderr
+    )
+    assert dlb.left() == []
+
+
 def test_a_port_from_python(dlb: Dlb) -> None:
     text = (
         "from dlb_example.native import Linear, Net\n"

@@ -100,13 +100,15 @@ def _table_text(table: Table) -> str:
 
 def _table_html(table: Table) -> str:
     sides = ["right" if name in table.right else "left" for name in table.columns]
-    rows = [table.columns, *table.rows]
-    cells = [
-        [f'<td style="text-align: {side}">{_escaped(cell)}</td>' for cell, side in zip(row, sides)]
-        for row in rows
-    ]
-    cells[0] = [cell.replace("<td", '<th scope="col"').replace("</td", "</th") for cell in cells[0]]
-    lines = (f"<tr>{''.join(row)}</tr>" for row in cells)
+
+    def row(cells: Sequence[str], tag: str, scope: str = "") -> str:
+        styled = zip(cells, sides)
+        made = (
+            f'<{tag}{scope} style="text-align: {x}">{_escaped(each)}</{tag}>' for each, x in styled
+        )
+        return f"<tr>{''.join(made)}</tr>"
+
+    lines = [row(table.columns, "th", ' scope="col"'), *(row(each, "td") for each in table.rows)]
     caption = f'<caption style="text-align: left">{_escaped(table.title)}</caption>'
     return "\n".join([f"<table>{caption}", *lines, "</table>"])
 
