@@ -44,7 +44,7 @@ def test_adapters_of_which_the_same_is_said_share_a_line(
 ) -> None:
     reason = Finding(cause=FeatureMissing(feature="masks", because=("drop",)))
     skipped = [Check.of("update", name).not_run(reason) for name in ("torch", "tf")]
-    (line,) = [line for line in shown(capsys, *skipped) if "checks not run" in line]
+    (line,) = [line for line in shown(capsys, *skipped) if "not run, since" in line]
     assert line.startswith("torch, tf: 1 check not run, since ")
 
 

@@ -102,10 +102,8 @@ def _table_html(table: Table) -> str:
     sides = ["right" if name in table.right else "left" for name in table.columns]
 
     def row(cells: Sequence[str], tag: str, scope: str = "") -> str:
-        styled = zip(cells, sides)
-        made = (
-            f'<{tag}{scope} style="text-align: {x}">{_escaped(each)}</{tag}>' for each, x in styled
-        )
+        styles = (f'{scope} style="text-align: {side}"' for side in sides)
+        made = (f"<{tag}{x}>{_escaped(each)}</{tag}>" for x, each in zip(styles, cells))
         return f"<tr>{''.join(made)}</tr>"
 
     lines = [row(table.columns, "th", ' scope="col"'), *(row(each, "td") for each in table.rows)]
