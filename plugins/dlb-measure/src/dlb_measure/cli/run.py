@@ -103,7 +103,8 @@ def _run_and_measure(
         times = "this takes longer, and times and ratios are not a quiet machine's"
         if threads_wait(request.threads * request.workers, other_cores, available_cores()):
             times = (
-                "threads wait for cores, so no ratio is settled; wait, or measure with --threads 1"
+                "while that lasts, threads wait for cores and no ratio is settled; wait, or measure with "
+                "--threads 1"
             )
         note(f"dlb: other processes use {other_cores:.1f} of {available_cores()} cores: {times}")
     for line in () if plan is None else few_steps(plan.trial_steps or request.steps):
