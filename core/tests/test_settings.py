@@ -259,6 +259,19 @@ def test_the_key_of_a_proof_depends_on_what_a_proof_depends_on(setting: Setting)
     assert (proof_key(other) != proof_key(base)) == differs
 
 
+def test_the_key_of_a_proof_does_not_depend_on_what_an_interrupted_import_leaves() -> None:
+    request = replace(resolved(), environments=())
+    folder = Path(dlb.__file__).parent / "__pycache__"
+    folder.mkdir(exist_ok=True)
+    key = proof_key(request)
+    left = folder / "left.cpython-311.pyc.140234"
+    left.write_bytes(b"half of a file")
+    try:
+        assert proof_key(request) == key
+    finally:
+        left.unlink()
+
+
 def test_data_are_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.random.default_rng(0).integers(0, 255, (100, 1, 28, 28), np.uint8)
     np.savez(tmp_path / "own.npz", inputs=rows, labels=np.arange(100) % 10)
