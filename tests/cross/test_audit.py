@@ -48,3 +48,37 @@ def test_images_of_one_colour_each(dlb: Dlb, tmp_path: Path, seed: int) -> None:
     assert checks["audit, steps"]["verdict"] == "passed", checks["audit, steps"]
     # Rounding may be more than some changes: what is compared is told in units of that.
     assert checks["audit, steps"]["tolerance"] < 1e-2
+
+
+LEARNT = """
+name = "apart"
+batch_size = 16
+data = { name = "npz", path = "PATH" }
+optimizer = { type = "sgd", learning_rate = 0.1, momentum = 0.9 }
+
+[model]
+input = { shape = [1, 8, 8] }
+nodes = [
+  { name = "conv", layer = { type = "conv", out_channels = 4, kernel = [3, 3] } },
+  { name = "relu", layer = { type = "relu" } },
+  { name = "flatten", layer = { type = "flatten" } },
+  { name = "hidden", layer = { type = "linear", out_features = 16 } },
+  { name = "tanh", layer = { type = "tanh" } },
+  { name = "scores", layer = { type = "linear", out_features = 3 } },
+]
+"""
+
+
+@pytest.mark.parametrize("adapter", ["torch", "mxnet"])
+def test_classes_that_are_learnt(dlb: Dlb, tmp_path: Path, adapter: str) -> None:
+    """Once a loss is small, gradients are what is left of probabilities near 1, which float32 rounds."""
+    random = np.random.RandomState(0)
+    labels = np.arange(96) % 3
+    images = 3 * random.standard_normal((3, 1, 8, 8))[labels]
+    images += 0.3 * random.standard_normal((96, 1, 8, 8))
+    np.savez(tmp_path / "apart.npz", inputs=images, labels=labels)
+    path = tmp_path / "apart.toml"
+    path.write_text(LEARNT.replace("PATH", str(tmp_path / "apart.npz")))
+    words = ("--steps", "1500", "--rounds", "0", "--out", str(tmp_path), "--json")
+    told = json.loads(dlb("run", str(path), "--on", adapter, *ONE_THREAD, *words).stdout)
+    assert told["records"][0]["proof"] == "proven"

@@ -395,13 +395,14 @@ def _judge(
             replay = judge_step.replay(
                 order[0], lambda: map(batches_of(stage), first), audit.losses, enough
             )
-        # In float64, a value may lie on the other side of a kink: then the same kernels must agree, and the
-        # step may be off by what kinks make of it.
-        for place, failed in enumerate(judged) if small else ():
-            if failed.wrong:
-                again = judge_step.judge(order[place])
+        # The same kernels must agree too. In float64, a value may lie on the other side of a kink.
+        for place, exactly in enumerate(judged) if small else ():
+            again = judge_step.judge(order[place])
+            if exactly.wrong:
                 kinks = judge_step.judge_at_kinks(order[place])
-                judged[place] = failed.unless_explained(again, kinks)
+                judged[place] = exactly.unless_explained(again, kinks)
+            elif again.wrong or not exactly.tells:
+                judged[place] = again
         for each in order[len(judged) :]:
             if done():
                 break
@@ -434,7 +435,7 @@ def _check_clock(check: Check, audit: Audit, synchronous: bool) -> Any:
             findings.append(Finding(cause=ClockDiffers(told=told, seen=seen)))
     peers = None if synchronous else audit.accounted_seconds
     lost = (audit.unaccounted(each, peers) for each in audit.accounted_seconds)
-    findings += map(_as_finding, filter(None, lost))
+    findings += [Finding(cause=ClockDiffers(told=each[0], seen=each[1])) for each in lost if each]
     # Medians and smallest times: other processes may take the processor at any moment.
     step_seconds = _median(audit.step_seconds)
     untold = _median(audit.untold_seconds)
@@ -458,10 +459,6 @@ def _check_clock(check: Check, audit: Audit, synchronous: bool) -> Any:
             findings.append(Finding(cause=cause))
             break
     return check.result(findings=findings, passed=not findings)
-
-
-def _as_finding(times: tuple[float, float]) -> Finding:
-    return Finding(cause=ClockDiffers(told=times[0], seen=times[1]))
 
 
 def _far_apart(first: float, second: float) -> bool:

@@ -85,6 +85,8 @@ REPLAYS_AGAIN = 8
 #: A step tells something where a change that is off by less than this would be found, in most tensors. One that
 #: changes nothing is off by 1.
 TELLING = 0.5
+#: Of a smaller loss, a gradient in float32 is nothing but rounding.
+LEAST_LOSS = 1e-12
 #: Perturbed weights that show what crossing the kinks of one step makes.
 KINK_DRAWS = 8
 #: A weight is rounded once when a step changes it: at most one unit in its last place.
@@ -169,15 +171,12 @@ def check_batches(
             apart += _workers_apart(each.step, after)
     apart += _workers_apart(last, end)
     causes: list[Any] = [
-        _replace(found[0], steps=len({each.step for each in found})) for found in differing.values()
+        msgspec.structs.replace(found[0], steps=len({each.step for each in found}))
+        for found in differing.values()
     ]
     causes += apart[:1]
     findings = [Finding(cause=cause) for cause in causes]
     return check.result(findings=findings, passed=not findings)
-
-
-def _replace(cause: Any, **fields: Any) -> Any:
-    return msgspec.structs.replace(cause, **fields)
 
 
 def _batch_difference(
@@ -599,11 +598,14 @@ class StepJudge:
         of a gradient that is nothing but rounding. A first step of Adam goes as far for a small element as for
         a large one, so that one which rounding turns is far off. Few are further off than most, but one of
         those may be it: so what moves such an element further than in proportion counts for several times as
-        much noise.
+        much noise. And a gradient begins as what a prediction is off by: where that is little, as a small loss
+        tells, it is left of values near 1, which are rounded by their own size, and by each kernel otherwise.
         """
-        noise = {}
+        noise, least = {}, self.least_gradient
+        if self.referee.dtype != self.dtype:
+            least /= min(1.0, max(abs(found.loss), LEAST_LOSS))
         for name in found.gradients:
-            share = max(self.least_gradient, PERTURBED_GRADIENTS * self.noise.get(name, 0.0))
+            share = max(least, PERTURBED_GRADIENTS * self.noise.get(name, 0.0))
             size = share * max(found.norms[name], self._floor(found))
             noise[name] = size / math.sqrt(max(self._size(name), 1))
         moves = {
