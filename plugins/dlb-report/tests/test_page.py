@@ -268,6 +268,15 @@ def test_folders_of_two_machines_have_no_ratio(tmp_path: Path) -> None:
     assert not re.search(r"in [ab] (than|as) ", text)
 
 
+def test_what_is_shown_of_many_is_said(tmp_path: Path) -> None:
+    folder = ordinary(tmp_path / "results")
+    for place in range(3):
+        run(folder, "torch", certificate(["torch"]), 10 + place)
+    text = Page(dlb_report.make_report(folder, limit=1)).text
+    assert re.search(r"1 measurement and 6 runs; shown in detail: the last \d runs? ", text)
+    assert "; shown in detail: " not in Page(dlb_report.make_report(folder, limit=200)).text
+
+
 def test_one_document(folder: Path) -> None:
     (path,) = (folder / "measurements").glob("*.json")
     text = Page(dlb_report.make_report(path)).text

@@ -193,20 +193,20 @@ def answer_of(results: Results) -> str:
 def fact_lines(results: Results) -> list[str]:
     """How much there is, and the machines that it comes from."""
     kinds = [row["kind"] for source in results.sources for row in source.rows]
-    counted = [
-        f"{kinds.count(kind):,} {kind}{'' if kinds.count(kind) == 1 else 's'}"
-        for kind in ("measurement", "run")
-        if kind in kinds
-    ]
-    shown = (
-        f", of which the last {len(results.measured)} and {len(results.runs)} are shown in detail"
-    )
-    several = len(kinds) > len(results.measured) + len(results.runs)
+    shown = {"measurement": len(results.measured), "run": len(results.runs)}
+    counted, fewer = [], []
+    for kind, most in shown.items():
+        count = kinds.count(kind)
+        if count:
+            counted.append(f"{count:,} {kind}{'' if count == 1 else 's'}")
+        if 0 < most < count:
+            fewer.append(f"the last {most:,} {kind}{'' if most == 1 else 's'}")
     machines = [each.measurement.machine for each in results.measured]
     machines += [run.record.machine for run in results.runs]
     texts = [
         f"{each.get('cpu')}, {each.get('available_cores')} cores, {each.get('system')}"
         for each in machines
     ]
-    lines = [" and ".join(counted) + (shown if several else "")] if counted else []
+    detail = f"; shown in detail: {' and '.join(fewer)}" if fewer else ""
+    lines = [" and ".join(counted) + detail] if counted else []
     return [plain(line) for line in [*lines, *list(dict.fromkeys(texts))[:6]]]
