@@ -48,9 +48,11 @@ class Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="t
 
     Class attributes:
         targets: what the targets of samples are.
+        power: a small loss is in proportion to errors to this power.
     """
 
     targets: ClassVar[TargetKind]
+    power: ClassVar[int] = 1
 
     @property
     def reads_integers(self) -> bool:

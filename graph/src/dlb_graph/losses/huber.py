@@ -25,6 +25,7 @@ class Huber(OfErrors, tag="huber", kw_only=True, frozen=True):
     """
 
     delta: float = 1.0
+    power = 2
 
     def fault(self, outputs: Shape) -> str:
         if not 0 < self.delta < math.inf:

@@ -19,6 +19,8 @@ class SquaredError(OfErrors, tag="squared_error", frozen=True):
     half of it.
     """
 
+    power = 2
+
     def _values(self, x: Array, y: Array) -> Any:
         errors = x - y
         return errors * errors

@@ -603,7 +603,8 @@ class StepJudge:
         """
         noise, least = {}, self.least_gradient
         if self.referee.dtype != self.dtype:
-            least /= min(1.0, max(abs(found.loss), LEAST_LOSS))
+            off = abs(found.loss) ** (1 / self.referee.workload.loss.power)
+            least /= min(1.0, max(off, LEAST_LOSS))
         for name in found.gradients:
             share = max(least, PERTURBED_GRADIENTS * self.noise.get(name, 0.0))
             size = share * max(found.norms[name], self._floor(found))
