@@ -144,7 +144,7 @@ def _files(folder: Path) -> list[tuple[str, int, int]]:
     """Every source file below a folder, with its size and its time of change."""
     found = []
     for path in sorted(folder.rglob("*")):
-        # An interrupted import leaves a file there that does not end in .pyc.
+        # In it, an interrupted import leaves files that do not end in .pyc.
         if path.parent.name != "__pycache__" and path.is_file():
             status = path.stat()
             found.append((str(path.relative_to(folder)), status.st_size, status.st_mtime_ns))

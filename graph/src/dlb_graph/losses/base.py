@@ -48,7 +48,7 @@ class Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="t
 
     Class attributes:
         targets: what the targets of samples are.
-        power: a small loss is in proportion to errors to this power.
+        power: a small loss is in proportion to this power of the errors.
     """
 
     targets: ClassVar[TargetKind]

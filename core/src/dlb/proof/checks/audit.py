@@ -598,8 +598,8 @@ class StepJudge:
         of a gradient that is nothing but rounding. A first step of Adam goes as far for a small element as for
         a large one, so that one which rounding turns is far off. Few are further off than most, but one of
         those may be it: so what moves such an element further than in proportion counts for several times as
-        much noise. And a gradient begins as what a prediction is off by: where that is little, as a small loss
-        tells, it is left of values near 1, which are rounded by their own size, and by each kernel otherwise.
+        much noise. A gradient is in proportion to the error of a prediction. A small error is a difference of
+        values near 1, whose rounding does not shrink with it, and is another in each kernel.
         """
         noise, least = {}, self.least_gradient
         if self.referee.dtype != self.dtype:
