@@ -12,9 +12,19 @@ from dlb.samples import proof_inputs, proof_labels
 from dlb_conformance.gradient_checks import assert_slopes
 from dlb_conformance.layer_cases import CASES, EVERY_LAYER
 from dlb_conformance.models import random_batch, random_weights
-from dlb_conformance.test_losses import LOSSES
+from dlb_conformance.test_losses import (
+    BLANKS,
+    IGNORED,
+    MODELS,
+    OF_NUMBERS,
+    SMOOTHED,
+    SMOOTHINGS,
+    TEXTS,
+    weighted,
+)
 from dlb_conformance.truth import gradients
 from dlb_graph.workload import (
+    CTC,
     GRU,
     RNN,
     AbsoluteError,
@@ -47,6 +57,26 @@ from dlb_graph.workload.initial import initial_weights, proof_masks, proof_weigh
 SEEDED = Path(__file__).parents[3] / "tests" / "seeded_faults" / "workloads"
 NETWORKS = Path(__file__).parents[3] / "tests" / "cross" / "workloads"
 FILES = sorted([*SEEDED.glob("*.toml"), *NETWORKS.glob("*.toml")])
+#: All that the conformance suite asks of adapters, each with a model.
+LOSSES: dict[str, tuple[Model, Loss]] = {
+    **{f"smoothed-{name}": (model, SMOOTHED) for name, model in {**EVERY_LAYER, **MODELS}.items()},
+    **{
+        f"{name}-blank-{blank}": (model, CTC(most_labels=3, blank=blank))
+        for name, model in TEXTS.items()
+        for blank in BLANKS
+    },
+    **{key: (MODELS[name], by) for key, (name, by, _) in IGNORED.items()},
+    **{
+        f"weighted-{name}-{smoothing}": (MODELS[name], weighted(name, smoothing))
+        for name in ("features", "sequence")
+        for smoothing in SMOOTHINGS
+    },
+    **{
+        f"{loss}-{name}": (model, by)
+        for loss, by in OF_NUMBERS.items()
+        for name, model in MODELS.items()
+    },
+}
 
 
 def reference(model: Model, samples: int = 4, smoothing: float = 0.1) -> Reference:
