@@ -54,10 +54,22 @@ def test_pickles_are_refused(tmp_path, read):
         read(path)["a"]
 
 
-def test_other_files_are_refused(tmp_path):
+@pytest.mark.parametrize("read", [lambda path: read_arrays(str(path)), map_arrays])
+def test_other_files_are_refused(tmp_path, read):
     np.savez_compressed(str(tmp_path / "small.npz"), a=np.zeros(1000))
     with pytest.raises(ValueError, match="is compressed"):
-        map_arrays(tmp_path / "small.npz")
+        read(tmp_path / "small.npz")
+
+
+@pytest.mark.parametrize("name", ["conv1.weight", "columns", "loss"])
+def test_a_flipped_bit_is_found(tmp_path, name):
+    path = tmp_path / "arrays.npz"
+    write_arrays(path, ARRAYS.items())
+    content = bytearray(path.read_bytes())
+    content[content.index(ARRAYS[name].tobytes("A")) + 1] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name}.npy is damaged"):
+        read_arrays(str(path))
 
 
 def test_a_full_disk_says_what_to_do(tmp_path):

@@ -75,7 +75,7 @@ class Point:
 class Installed:
     """A distribution."""
 
-    metadata, version = {"Name": "dlb-several"}, "1.0"
+    metadata = {"Name": "dlb-several", "Version": "1.0"}
 
     def __init__(self, points):
         self.entry_points = points

@@ -96,14 +96,12 @@ def read_numbers(
     """
     import numpy as np
 
-    from dlb_worker.arrays import map_open
+    from dlb_worker.arrays import arrays_in
 
     with open_regular(path, follow=follow) as file:
         try:
-            if map_above is not None and os.fstat(file.fileno()).st_size > map_above:
-                arrays = map_open(file, path)
-            else:
-                arrays = _read_open(file, most_bytes)
+            mapped = map_above is not None and os.fstat(file.fileno()).st_size > map_above
+            arrays = arrays_in(file, path, mapped) if mapped else _read_open(file, path, most_bytes)
         except FileRefused:
             raise
         # NumPy and zipfile raise anything at a damaged file: EOFError, RuntimeError, zlib.error, TokenError.
@@ -117,13 +115,16 @@ def read_numbers(
     return arrays
 
 
-def _read_open(file: BinaryIO, most_bytes: int) -> dict[str, npt.NDArray[Any]]:
+def _read_open(file: BinaryIO, path: Path, most_bytes: int) -> dict[str, npt.NDArray[Any]]:
     import numpy as np
 
-    with zipfile.ZipFile(file) as archive:
-        total = sum(member.file_size for member in archive.infolist())
-    if total > most_bytes:
+    from dlb_worker.arrays import arrays_in
+
+    members = zipfile.ZipFile(file).infolist()
+    if (total := sum(member.file_size for member in members)) > most_bytes:
         raise FileRefused(f"{total} bytes of arrays; at most {most_bytes} are read")
+    if all(member.compress_type == zipfile.ZIP_STORED for member in members):
+        return arrays_in(file, path, mapped=False)
     file.seek(0)
     with np.load(file, allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}

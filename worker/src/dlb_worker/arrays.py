@@ -1,11 +1,14 @@
 """Arrays on disk: .npz files without pickle, written member by member and read in place."""
 
 import errno
+import io
+import os
 import struct
 import zipfile
 import zlib
+from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, Dict, Iterable, Mapping, Tuple
+from typing import IO, Any, Dict, Iterable, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -13,9 +16,9 @@ from dlb_worker.errors import PluginError, RequestError
 
 __all__ = [
     "WEIGHTS_READ",
+    "arrays_in",
     "digests",
     "map_arrays",
-    "map_open",
     "no_room",
     "product",
     "read_arrays",
@@ -32,12 +35,14 @@ WEIGHTS_READ = 1 << 20
 #: Of a member's header in a zip archive: bytes before its name, and where the lengths of its name
 #: and its extra field are (APPNOTE.TXT of PKWARE, 4.3.7).
 _LOCAL_HEADER = struct.Struct("<26xHH")
+#: How an array of format 1.0 begins; two bytes follow, the length of its header (numpy.lib.format).
+_NPY = b"\x93NUMPY\x01\x00"
 
 
 def read_arrays(path: str) -> Dict[str, Array]:
     """Arrays of an .npz file; pickled ones are refused."""
-    with np.load(path, allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
+    with open(path, "rb") as file:
+        return arrays_in(file, path, mapped=False)
 
 
 def read_or_map(path: Path, largest: int = _READ_WHOLE) -> Dict[str, Array]:
@@ -46,45 +51,60 @@ def read_or_map(path: Path, largest: int = _READ_WHOLE) -> Dict[str, Array]:
 
 
 def map_arrays(path: Path) -> Dict[str, Array]:
-    """As :func:`map_open`, of a path."""
+    """As :func:`arrays_in`, mapped."""
     with path.open("rb") as file:
-        return map_open(file, path)
+        return arrays_in(file, path, mapped=True)
 
 
-def map_open(file: IO[bytes], path: Path) -> Dict[str, Array]:
-    """Arrays of an uncompressed .npz file, read from the disk where they are looked at.
+def arrays_in(file: IO[bytes], path: object, mapped: bool) -> Dict[str, Array]:
+    """Arrays of an uncompressed .npz file, in memory, or read from the disk where they are looked at.
 
-    What is written to them stays in memory. All share one mapping: each mapping keeps a file open, a
+    What is written to mapped ones stays in memory. All share one mapping: each mapping keeps a file open, a
     process may have 256 on macOS, and networks have more weights.
 
     Args:
         path: of the open file, for messages.
 
     Raises:
-        ValueError: a member is compressed, cut short, holds objects, or is no array of format 1.0.
+        ValueError: a member is compressed, cut short, holds objects, or is no array of format 1.0; or it is
+            read into memory, and is not as its checksum says.
     """
-    mapped = {}
-    whole = np.memmap(file, np.uint8, "c")
+    found, size = {}, file.seek(0, os.SEEK_END)
+    whole = np.memmap(file, np.uint8, "c") if mapped else None
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
-            if member.compress_type != zipfile.ZIP_STORED:
-                raise ValueError(f"{path}: {member.filename} is compressed")
+            if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+                raise ValueError(f"{path}: {member.filename} is compressed or encrypted")
             file.seek(member.header_offset)
             name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
-            file.seek(name + extra, 1)
-            end = min(file.tell() + member.file_size, whole.size)
-            if np.lib.format.read_magic(file) != (1, 0):
+            end = min(file.seek(name + extra, os.SEEK_CUR) + member.file_size, size)
+            begin = file.read(len(_NPY) + 2)
+            if begin[:-2] != _NPY:
                 raise ValueError(f"{path}: {member.filename} has a header of another version")
-            shape, in_columns, dtype = np.lib.format.read_array_header_1_0(file)
+            header = file.read(int.from_bytes(begin[-2:], "little"))
+            shape, in_columns, dtype = _parsed(begin[-2:] + header)
             if dtype.hasobject:
                 raise ValueError(f"{path}: {member.filename} holds objects")
-            where = file.tell()
-            if where + product(shape) * dtype.itemsize > end:
+            if file.tell() + product(shape) * dtype.itemsize > end:
                 raise ValueError(f"{path}: {member.filename} is cut short")
+            order: Any = "F" if in_columns else "C"
             # A plain array, which every framework knows.
-            array = np.ndarray(shape, dtype, whole, where, order="F" if in_columns else "C")
-            mapped[_stem(member.filename)] = array
-    return mapped
+            if whole is not None:
+                array = np.ndarray(shape, dtype, whole, file.tell(), order=order)
+            else:
+                array = np.empty(shape, dtype, order)
+                numbers = array.reshape(-1, order="A").view(np.uint8).data
+                file.readinto(numbers)  # type: ignore[attr-defined]
+                if zlib.crc32(numbers, zlib.crc32(begin + header)) != member.CRC:
+                    raise ValueError(f"{path}: {member.filename} is damaged")
+            found[_stem(member.filename)] = array
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _parsed(header: bytes) -> Tuple[Tuple[int, ...], bool, Any]:
+    """Shape, whether it lies in columns, and dtype: of the same few arrays, many times."""
+    return np.lib.format.read_array_header_1_0(io.BytesIO(header))
 
 
 def write_arrays(path: Path, arrays: Iterable[Tuple[str, Any]]) -> None:

@@ -33,7 +33,8 @@ def worker_facts() -> Dict[str, Any]:
     packages = {}
     for each in importlib_metadata.distributions():
         try:
-            packages[each.metadata["Name"]] = each.version
+            metadata = each.metadata
+            packages[metadata["Name"]] = metadata["Version"]
         # Missing or damaged metadata raise anything, depending on the version of importlib-metadata.
         except Exception:
             continue

@@ -321,7 +321,8 @@ def _entry_points() -> Tuple[List[Tuple[LoadedPlugin, Any]], List[BrokenPlugin]]
             if isinstance(folder, Path) and (folder / "METADATA").exists():
                 _read(folder / "METADATA")
             own = [point for point in distribution.entry_points if point.group == GROUP]
-            name, version = distribution.metadata["Name"], distribution.version
+            metadata = distribution.metadata  # parsed anew whenever it is asked for
+            name, version = metadata["Name"], metadata["Version"]
             if not (isinstance(name, str) and isinstance(version, str)):
                 raise ValueError("its METADATA has no Name or no Version")
         # Missing or damaged metadata raise anything, depending on the version of importlib-metadata.

@@ -19,6 +19,7 @@ from dlb_graph.regular_files import open_regular, read_numbers
 from dlb_graph.workload import Workload, infer_shapes, learning_rate
 from dlb_graph.workload.lower import lower
 from dlb_worker.arrays import WEIGHTS_READ, no_room
+from dlb_worker.arrays import write_arrays as write_npz
 from dlb_worker.parts import in_parts, mean_gradients, rows_by_rank, shares
 from dlb_worker.placement import assemble, of_replicas
 
@@ -694,7 +695,6 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
         RequestError: the disk has no room for it.
     """
     try:
-        with path.open("wb") as file:
-            np.savez(file, **dict(arrays))  # type: ignore[arg-type]
+        write_npz(path, arrays.items())
     except OSError as error:
         raise no_room(path, error) from None
