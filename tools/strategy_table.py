@@ -1,6 +1,6 @@
 """The table of strategies and cases, from runs of the conformance suite.
 
-    pytest --pyargs dlb_conformance --adapter torch -k test_strategies --junitxml torch.xml
+    pytest --pyargs dlb_conformance --adapter torch --long -k test_strategies --junitxml torch.xml
     python tools/strategy_table.py torch.xml tf.xml ...
 
 prints Markdown: of each case, which numbers of workers passed. A dash: it is not claimed. Status 1 on failure.

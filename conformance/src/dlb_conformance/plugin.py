@@ -56,7 +56,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="TOML: models written in the framework, for an adapter that loads user models",
     )
-    group.addoption("--long", action="store_true", help="many more random models")
+    group.addoption(
+        "--long", action="store_true", help="many more random models; strategies on one worker"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -108,12 +110,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "strategy" in metafunc.fixturenames:
         described = _subject(metafunc.config).described
         found = [each for each in load_plugins().strategies() if described.name in each.frameworks]
+        every = metafunc.config.getoption("--long")
         cases = [
-            _case(each, case, described)
+            _case(each, case, described, workers)
             for each in found
             for case in (*CASES, *(ASYNCHRONOUS_CASES if each.asynchronous else ()))
+            # One worker of a strategy tells little: the first case has it.
+            for workers in ((1, 2, 3) if every or case == "equal_shares" else (2, 3))
         ]
-        metafunc.parametrize("strategy,case", cases)
+        metafunc.parametrize("strategy,case,workers", cases)
     if "variant" in metafunc.fixturenames:
         try:
             offered = _subject(metafunc.config).described.variants
@@ -128,7 +133,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("variant", others, ids="=".join)
 
 
-def _case(strategy: StrategyDescription, case: str, adapter: AdapterDescription) -> Any:
+def _case(
+    strategy: StrategyDescription, case: str, adapter: AdapterDescription, workers: int
+) -> Any:
     """A case of a strategy; the table has what is not claimed too."""
     marks, row = [], f"{strategy.name}: {case}"
     weighs = case not in ("unequal_shares", "accumulation") or "unequal_shares" in adapter.features
@@ -138,7 +145,8 @@ def _case(strategy: StrategyDescription, case: str, adapter: AdapterDescription)
         reason = f"'{strategy.name}' of adapter '{adapter.name}' does not describe case '{case}'"
         marks.append(pytest.mark.skip(reason=reason))
     marks.append(pytest.mark.layer(type=row))
-    return pytest.param(strategy.name, case, marks=marks, id=f"{strategy.name}-{case}")
+    name = f"{strategy.name}-{case}-{workers}"
+    return pytest.param(strategy.name, case, workers, marks=marks, id=name)
 
 
 @pytest.fixture(scope="session")

@@ -54,7 +54,6 @@ def start(adapter: Adapter, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield started
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
 def test_workers_are_one_worker(
     adapter: Adapter, start: Start, strategy: str, case: str, workers: int
 ) -> None:
