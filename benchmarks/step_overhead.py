@@ -237,8 +237,8 @@ def _one(asked: argparse.Namespace) -> int:
     (name,), (strategy, workers) = asked.workloads, (asked.strategy, asked.workers)
     hook = load_plugins().hook
     if asked.role == "planner":
-        ports = free_ports(4 + 2 * workers, HOST)
-        request = PlanRequest(strategy, workers, HOST, tuple(ports))
+        with free_ports(4 + 2 * workers, HOST) as ports:
+            request = PlanRequest(strategy, workers, HOST, tuple(ports))
         plan = hook.dlb_plan(framework=asked.adapter, request=request)
         Path(asked.to).write_text(json.dumps(asdict(plan)))
         return 0

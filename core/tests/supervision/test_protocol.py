@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import math
+import random
 import signal
 import socket
 import subprocess
@@ -475,10 +477,20 @@ def test_ends_in_words(returncode: int | None, words: str) -> None:
 
 
 def test_free_ports_are_free(tmp_path: Path) -> None:
-    ports = processes.free_ports(8, "127.0.0.1")
-    assert len(set(ports)) == 8
-    for port in ports:
-        socket.create_server(("127.0.0.1", port)).close()
+    with processes.free_ports(8, "127.0.0.1") as ports:
+        assert len(set(ports)) == 8
+        for port in ports:
+            socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_ports_are_held_until_they_are_needed_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what another process of dlb sees, and not by what listens."""
+    host, wanted = "127.0.0.1", itertools.cycle(range(23_000, 23_008))
+    monkeypatch.setattr(random.SystemRandom, "randrange", lambda *within: next(wanted))
+    with processes.free_ports(3, host) as first, processes.free_ports(3, host) as second:
+        assert not {*first} & {*second}
+    with socket.create_server((host, first[0])), processes.free_ports(6, host) as third:
+        assert first[0] not in third and first[1] in third
 
 
 def test_last_lines(tmp_path: Path) -> None:

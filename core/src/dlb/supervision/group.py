@@ -20,7 +20,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -613,32 +613,27 @@ def worker_group(launch: Launch) -> Iterator[Group]:
         WorkerError: a process did not start.
     """
     addresses = [launch.host("worker", rank).address for rank in range(launch.workers)]
-    single_worker = {
-        "processes": [{"role": "worker", "rank": 0, "environment": {}}],
-        "launcher": [],
-    }
+    plan: Any = {"processes": [{"role": "worker", "rank": 0, "environment": {}}], "launcher": []}
     if not launch.strategy and launch.workers != 1:
         raise RequestError("several workers need a strategy; see: dlb list strategies")
-    plan: Mapping[str, Any] = single_worker
-    if launch.strategy:
-        with _group(launch, single_worker) as planner:
+    with ExitStack() as running:
+        if launch.strategy:
             request = {
                 "framework": launch.adapter,
                 "strategy": launch.strategy,
                 "workers": launch.workers,
                 "host": addresses[0],
-                "ports": processes.free_ports(4 + 2 * launch.workers, HOST),
+                "ports": running.enter_context(processes.free_ports(4 + 2 * launch.workers, HOST)),
                 "device": launch.device,
                 **({"hosts": addresses} if launch.hosts else {}),
             }
-            plan = planner.call("plan", request)[0]
-        ranks = sum(process["role"] == "worker" for process in plan["processes"])
-        if launch.hosts and ranks < launch.workers:
-            reason = (
-                f"strategy '{launch.strategy}' has its workers in one process; leave out --host"
-            )
-            raise UnsupportedError(reason, adapter=launch.label)
-    with _group(launch, plan) as group:
+            with _group(launch, plan) as planner:
+                plan = planner.call("plan", request)[0]
+            ranks = sum(process["role"] == "worker" for process in plan["processes"])
+            if launch.hosts and ranks < launch.workers:
+                reason = f"'{launch.strategy}' has its workers in one process; leave out --host"
+                raise UnsupportedError(f"strategy {reason}", adapter=launch.label)
+        group = running.enter_context(_group(launch, plan))
         group.serve(launch.strategy)
         yield group
 

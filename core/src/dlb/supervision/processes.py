@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import struct
@@ -220,12 +221,16 @@ def last_lines(log: Path, count: int = 3) -> str:
     return " | ".join(nonempty[-count:])
 
 
-def free_ports(count: int, host: str) -> list[int]:
-    """Ports that no process listens on at present."""
-    with contextlib.ExitStack() as stack:
-        ports = []
-        for _ in range(count):
-            sock = stack.enter_context(socket.socket())
-            sock.bind((host, 0))
-            ports.append(sock.getsockname()[1])
-        return ports
+@contextlib.contextmanager
+def free_ports(count: int, host: str) -> Iterator[list[int]]:
+    """Ports below those that systems give out, which nobody listens on and no other command takes meanwhile."""
+    ports: list[int] = []
+    with contextlib.ExitStack() as held:
+        while len(ports) < count:
+            port = random.SystemRandom().randrange(10_000, 32_768)
+            with contextlib.suppress(OSError), socket.socket() as listening:
+                # Until somebody listens may take long.
+                held.enter_context(socket.socket(type=socket.SOCK_DGRAM)).bind((host, port))
+                listening.bind((host, port))
+                ports.append(port)
+        yield ports
