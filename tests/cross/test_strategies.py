@@ -22,13 +22,16 @@ STRATEGIES = [
     ("chainer", "chainermn"),
 ]
 #: Workers that hold parts of parameters, and workers that are one process.
-OTHERS = [
-    ("torch", "fsdp"),
-    ("tf", "mirrored"),
-    ("torch", "tensor_parallel"),
-    ("torch", "pipeline"),
-    ("mxnet", "local"),
-    ("tf", "central_storage"),
+OTHERS = [("torch", "fsdp"), ("tf", "mirrored")]
+#: What the conformance suite proves in each case, and that differs from those by the framework alone.
+MORE = [
+    pytest.param(*each, marks=pytest.mark.long)
+    for each in (
+        ("torch", "tensor_parallel"),
+        ("torch", "pipeline"),
+        ("mxnet", "local"),
+        ("tf", "central_storage"),
+    )
 ]
 ASYNCHRONOUS = [
     ("torch", "parameter_server"),
@@ -45,7 +48,7 @@ WORKLOADS = [
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-@pytest.mark.parametrize(("adapter", "strategy"), [*STRATEGIES, *OTHERS])
+@pytest.mark.parametrize(("adapter", "strategy"), [*STRATEGIES, *OTHERS, *MORE])
 def test_two_workers_equal_one(
     dlb: Dlb, tmp_path: Path, adapter: str, strategy: str, workload: str
 ) -> None:
@@ -58,8 +61,15 @@ def test_two_workers_equal_one(
     assert distributed["figures"][0]["relative_l2"] <= 1e-10
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize(("adapter", "strategy"), ASYNCHRONOUS)
+@pytest.mark.parametrize(
+    ("adapter", "strategy", "workers"),
+    [
+        *((*each, 2) for each in ASYNCHRONOUS),
+        ("mxnet", "dist_async", 1),
+        pytest.param("torch", "parameter_server", 1, marks=pytest.mark.long),
+        pytest.param("tf", "parameter_server", 1, marks=pytest.mark.long),
+    ],
+)
 def test_an_asynchronous_schedule_is_played_again(
     dlb: Dlb, tmp_path: Path, adapter: str, strategy: str, workers: int
 ) -> None:

@@ -115,8 +115,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             _case(each, case, described, workers)
             for each in found
             for case in (*CASES, *(ASYNCHRONOUS_CASES if each.asynchronous else ()))
-            # One worker of a strategy tells little: the first case has it.
-            for workers in ((1, 2, 3) if every or case == "equal_shares" else (2, 3))
+            for workers in ((1, 2, 3) if every else (2, 3))  # one worker of a strategy tells little
         ]
         metafunc.parametrize("strategy,case,workers", cases)
     if "variant" in metafunc.fixturenames:

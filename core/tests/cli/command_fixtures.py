@@ -50,7 +50,22 @@ def uv_settings() -> dict[str, str]:
 
 @pytest.fixture
 def dlb(dlb_command: Path, tmp_path: Path) -> Iterator[Dlb]:
-    running = Dlb(dlb_command, tmp_path)
+    yield from _cared_for(Dlb(dlb_command, tmp_path))
+
+
+@pytest.fixture(scope="session")
+def proofs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A DLB_HOME whose proofs many tests use."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def dlb_with_proofs(dlb_command: Path, tmp_path: Path, proofs: Path) -> Iterator[Dlb]:
+    """``dlb`` of tests that are about what follows the proof: one that a test before has made is used."""
+    yield from _cared_for(Dlb(dlb_command, tmp_path, proofs))
+
+
+def _cared_for(running: Dlb) -> Iterator[Dlb]:
     yield running
     for process in running.alive():
         process.kill()

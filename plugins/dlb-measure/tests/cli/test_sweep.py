@@ -6,8 +6,6 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,20 +20,6 @@ from dlb_measure.results import sweep as sweeps
 MLP = TESTS / "workloads" / "mlp.toml"
 #: One round, and no repetition: these tests are about what is measured, not about how well.
 QUICK = ("--steps", 20, "--rounds", 1, "--repeats", 0)
-
-
-@pytest.fixture(scope="module")
-def proofs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A DLB_HOME whose proofs all these tests use."""
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture
-def dlb(dlb_command: Path, tmp_path: Path, proofs: Path) -> Iterator[Dlb]:
-    running = Dlb(dlb_command, tmp_path, proofs)
-    yield running
-    for process in running.alive():
-        process.kill()
 
 
 def words(dlb: Dlb, *more: object, on: tuple[str, ...] = ("example",)) -> tuple[object, ...]:
