@@ -16,15 +16,15 @@ __all__ = ["Ended", "damaged"]
 
 
 class Ended:
-    """How a command ended, in this process."""
+    """How a command ended, in this process, and the seconds of processor time that it took."""
 
     def __init__(self, words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
         capfd.readouterr()
-        started = time.monotonic()
+        started = time.process_time()
         with contextlib.redirect_stdout(os.fdopen(os.dup(1), "w")) as out:
             self.status = cli.call([*words])
             out.close()
-        self.seconds = time.monotonic() - started
+        self.seconds = time.process_time() - started
         self.out, err = capfd.readouterr()
         self.lines = err.splitlines()
         assert "Traceback" not in self.out + err and "a fault of dlb" not in err, err[-3000:]

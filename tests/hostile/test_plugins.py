@@ -439,9 +439,9 @@ def test_damaged_metadata_cost_nobody_else_anything(name: str, evil: Evil) -> No
             }
             about[name] = damaged(about[name], draw, ODD)
             evil.write("1 / 0", about["entry_points.txt"], about["METADATA"], f"dlb_evil_{number}")
-        started = time.monotonic()
+        started = time.process_time()
         found = load_plugins()
-        assert time.monotonic() - started < 10
+        assert time.process_time() - started < 10
         assert {each.name for each in found.loaded} == OWN
         lines = [str(each) for each in found.broken]
         assert all(len(line) < 1500 and len(line.splitlines()) == 1 for line in lines)

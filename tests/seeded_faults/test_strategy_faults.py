@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,40 +14,49 @@ from dlb.supervision.group import Group
 from dlb_conformance.test_strategies import differences
 
 Groups = tuple[Group, Group, Path]
+Start = Callable[[str], Groups]
 STRATEGIES = sorted({fault.strategy for fault in STRATEGY_FAULTS.values()})
 
 
 @pytest.fixture(scope="module")
-def single() -> Iterator[Group]:
-    """One worker without a fault."""
-    with started() as (single, _):
-        yield single.group
+def start() -> Iterator[Start]:
+    """Three workers of a strategy, one worker without a fault, and the file that names the fault of the three.
 
+    Workers of a strategy live until those of another are asked for.
+    """
+    with started() as (single, _), ExitStack() as running:
+        held: dict[str, Groups] = {}
 
-@pytest.fixture(scope="module", params=STRATEGIES)
-def groups(request: pytest.FixtureRequest, single: Group) -> Iterator[Groups]:
-    """Three workers of a strategy, one worker, and the file that names the fault of the three."""
-    with started(request.param, 3) as (workers, fault):
-        yield workers.group, single, fault
+        def groups(strategy: str) -> Groups:
+            if strategy not in held:
+                running.close()
+                held.clear()
+                workers, fault = running.enter_context(started(strategy, 3))
+                held[strategy] = workers.group, single.group, fault
+            return held[strategy]
+
+        yield groups
 
 
 @pytest.mark.parametrize(
-    ("groups", "name"),
+    ("strategy", "name"),
     [
-        pytest.param(fault.strategy, name, id=name.replace(" ", "_"))
-        for name, fault in STRATEGY_FAULTS.items()
+        pytest.param(strategy, name, id=(name or f"nothing in {strategy}").replace(" ", "_"))
+        for strategy in STRATEGIES
+        for name in (
+            "",
+            *(name for name, fault in STRATEGY_FAULTS.items() if fault.strategy == strategy),
+        )
     ],
-    indirect=["groups"],
 )
-def test_a_fault_of_a_strategy_is_named(name: str, groups: Groups) -> None:
-    workers, single, file = groups
+def test_a_fault_of_a_strategy_is_named(strategy: str, name: str, start: Start) -> None:
+    """And without one nothing is, in any case that has one."""
+    workers, single, file = start(strategy)
     file.write_text(name, encoding="utf-8")
-    assert STRATEGY_FAULTS[name].says in differences(workers, single, STRATEGY_FAULTS[name].case)
-
-
-def test_without_a_fault_nothing_is_named(groups: Groups) -> None:
-    workers, single, file = groups
-    file.write_text("", encoding="utf-8")
-    own = [each for each in STRATEGY_FAULTS.values() if each.strategy == workers.launch.strategy]
-    for case in sorted({fault.case for fault in own}):
+    if name:
+        fault = STRATEGY_FAULTS[name]
+        assert fault.says in differences(workers, single, fault.case)
+        return
+    own = {each.case for each in STRATEGY_FAULTS.values() if each.strategy == strategy}
+    for case in sorted(own):
         assert differences(workers, single, case) == []
