@@ -6,7 +6,7 @@ import pytest
 from dlb_process import TESTS, Dlb
 
 MLP = TESTS / "workloads" / "mlp.toml"
-QUICK = ("--threads", 1, "--steps", 20, "--rounds", 2, "--repeats", 0)
+QUICK = ("--threads", 1, "--steps", 20, "--rounds", 1, "--repeats", 0)
 
 
 def test_every_way_is_measured_next_to_the_default(dlb: Dlb) -> None:
