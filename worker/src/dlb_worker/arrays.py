@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, Dict, Iterable, Mapping, Optional, Tuple
+from typing import IO, Any, Dict, Iterable, Mapping, Tuple
 
 import numpy as np
 
