@@ -101,7 +101,7 @@ def read_numbers(
     with open_regular(path, follow=follow) as file:
         try:
             mapped = map_above is not None and os.fstat(file.fileno()).st_size > map_above
-            arrays = arrays_in(file, path, mapped) if mapped else _read_open(file, path, most_bytes)
+            arrays = arrays_in(file, path, mapped) if mapped else _read_open(file, most_bytes)
         except FileRefused:
             raise
         # NumPy and zipfile raise anything at a damaged file: EOFError, RuntimeError, zlib.error, TokenError.
@@ -115,16 +115,17 @@ def read_numbers(
     return arrays
 
 
-def _read_open(file: BinaryIO, path: Path, most_bytes: int) -> dict[str, npt.NDArray[Any]]:
+def _read_open(file: BinaryIO, most_bytes: int) -> dict[str, npt.NDArray[Any]]:
     import numpy as np
 
     from dlb_worker.arrays import arrays_in
 
-    members = zipfile.ZipFile(file).infolist()
-    if (total := sum(member.file_size for member in members)) > most_bytes:
+    with zipfile.ZipFile(file) as archive:
+        total = sum(member.file_size for member in archive.infolist())
+    if total > most_bytes:
         raise FileRefused(f"{total} bytes of arrays; at most {most_bytes} are read")
-    if all(member.compress_type == zipfile.ZIP_STORED for member in members):
-        return arrays_in(file, path, mapped=False)
+    with contextlib.suppress(Exception):  # of another form, or damaged, as NumPy says better
+        return arrays_in(file, "", mapped=False)
     file.seek(0)
     with np.load(file, allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}
