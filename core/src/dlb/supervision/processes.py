@@ -229,7 +229,7 @@ def free_ports(count: int, host: str) -> Iterator[list[int]]:
         while len(ports) < count:
             port = random.SystemRandom().randrange(10_000, 32_768)
             with contextlib.suppress(OSError), socket.socket() as listening:
-                # Until somebody listens may take long.
+                # It may take long until somebody listens.
                 held.enter_context(socket.socket(type=socket.SOCK_DGRAM)).bind((host, port))
                 listening.bind((host, port))
                 ports.append(port)
